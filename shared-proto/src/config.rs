@@ -1,0 +1,362 @@
+//! The typed configuration: what a file, the environment and the built-in
+//! catalogue add up to. [`load`] builds it or reports every problem at once.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+
+use crate::failure::Profile;
+use crate::id::{ApiKeyId, ConnectionId, ProviderId};
+use crate::protocol::Protocol;
+
+/// Everything a node needs to know, resolved: defaults filled in, clamps
+/// applied, secrets read, references checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Listeners, limits and the admin token.
+    pub server: Server,
+    /// Where shared state lives.
+    pub store: Store,
+    /// The catalogue with the file's additions and overrides applied.
+    pub providers: BTreeMap<ProviderId, Arc<Provider>>,
+    /// The accounts, in file order.
+    pub connections: Vec<Arc<Connection>>,
+    /// Named lists of targets.
+    pub combos: Vec<Arc<Combo>>,
+    /// Client keys; empty means that a loopback listener takes every caller.
+    pub api_keys: Vec<Arc<ApiKey>>,
+    /// Behaviour with numbers.
+    pub settings: Settings,
+}
+
+/// Listeners and limits of one process.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Client API, and the management API too unless `admin_listen` is set.
+    pub listen: SocketAddr,
+    /// A listener of its own for management API, dashboard and metrics.
+    pub admin_listen: Option<SocketAddr>,
+    /// What `Authorization: Bearer` has to carry for the management API.
+    pub admin_token: Option<SecretString>,
+    /// Largest request body after inflation, in bytes.
+    pub max_body_bytes: usize,
+    /// Largest buffered upstream answer after inflation, in bytes.
+    pub max_response_bytes: usize,
+    /// How long a stop waits for requests in flight, in ms.
+    pub drain_timeout_ms: u64,
+    /// Longest silence of a client while it sends its body, in ms.
+    pub body_idle_timeout_ms: u64,
+    /// A comment goes to a silent stream's client this often, in ms; 0 never.
+    pub keep_alive_ms: u64,
+    /// Whether such comments may go out before the upstream answered. They
+    /// settle the status as 200; a later failure is told in-band.
+    pub early_keep_alive: bool,
+    /// Worker threads; `None` is one a core.
+    pub workers: Option<usize>,
+}
+
+/// Where shared state lives.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Which backend, and where.
+    pub url: StoreUrl,
+    /// Prefix of every shared key.
+    pub prefix: String,
+}
+
+/// A parsed `store.url`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `embedded:memory`: forgotten at exit.
+    Memory,
+    /// `embedded:PATH`: a directory of this node.
+    Disk(PathBuf),
+}
+
+/// A provider: where its endpoints are and how it behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name in `provider/model`.
+    pub id: ProviderId,
+    /// What it speaks, and where.
+    pub endpoints: Endpoints,
+    /// How a connection proves itself.
+    pub auth: AuthStyle,
+    /// Kind of credential its connections hold.
+    pub auth_kind: AuthKind,
+    /// Which numbers apply.
+    pub profile: Profile,
+    /// The environment variables that hold a key for a zero-configuration start, first one set wins.
+    pub key_env: Vec<String>,
+    /// Model names served when a request gives no provider: exact names, or a prefix ending in `*`.
+    pub models: Vec<String>,
+    /// Headers sent with every request unless the client set them.
+    pub default_headers: Vec<(String, String)>,
+    /// Timers of its upstream calls.
+    pub timeouts: Timeouts,
+    /// Whether quotas are per model rather than per account.
+    pub per_model_quota: bool,
+    /// Whether a stream may end without terminal evidence (servers that never send it).
+    pub lenient_stream_end: bool,
+    /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
+    pub egress_bucket_family: Option<String>,
+}
+
+/// Where a provider serves each protocol. Absent means it does not.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Endpoints {
+    /// Answers in the process; no address.
+    pub simulated: bool,
+    /// Base URL of the OpenAI API (chat completions and embeddings).
+    pub openai: Option<String>,
+    /// Base URL of the OpenAI Responses API.
+    pub responses: Option<String>,
+    /// Base URL of the Anthropic API.
+    pub anthropic: Option<String>,
+    /// Base URL of the Gemini API; no client protocol yet reaches it.
+    pub gemini: Option<String>,
+}
+
+impl Endpoints {
+    /// The base URL for `protocol`, if the provider speaks it over HTTP.
+    pub fn base_url(&self, protocol: Protocol) -> Option<&str> {
+        match protocol {
+            Protocol::ChatCompletions | Protocol::Embeddings => self.openai.as_deref(),
+            Protocol::Responses => self.responses.as_deref(),
+            Protocol::Messages => self.anthropic.as_deref(),
+        }
+    }
+
+    /// Whether a client of `protocol` can be served as it is.
+    pub fn offers(&self, protocol: Protocol) -> bool {
+        self.simulated || self.base_url(protocol).is_some()
+    }
+}
+
+/// How a credential is presented to the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthStyle {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// `x-api-key` (Anthropic). OAuth tokens still go as a bearer.
+    XApiKey,
+    /// `api-key` (Azure OpenAI).
+    ApiKey,
+    /// `x-goog-api-key` (Gemini).
+    XGoogApiKey,
+    /// Nothing.
+    None,
+}
+
+/// What kind of credential a provider's connections hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthKind {
+    /// A static key.
+    ApiKey,
+    /// An access token with a refresh token.
+    Oauth,
+    /// None: a local server.
+    None,
+}
+
+/// Timers of an upstream call, in ms; 0 switches one off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// DNS, TCP, proxy and TLS together.
+    pub connect_ms: u64,
+    /// From the request sent to the response's headers.
+    pub response_headers_ms: u64,
+    /// From the response's headers to the first content of a stream.
+    pub first_content_ms: u64,
+    /// Longest silence on the wire.
+    pub byte_idle_ms: u64,
+    /// Longest time without a data event, comments or not.
+    pub progress_idle_ms: u64,
+    /// A whole answer that is not a stream.
+    pub total_ms: u64,
+}
+
+/// One account.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Its name.
+    pub id: ConnectionId,
+    /// Whose account it is.
+    pub provider: ProviderId,
+    /// What it presents upstream.
+    pub credential: Credential,
+    /// Whether it takes part at all.
+    pub enabled: bool,
+    /// Lower is tried first.
+    pub priority: u32,
+    /// The models it serves; empty means whatever the provider serves.
+    pub models: Vec<String>,
+    /// Requests at a time, over the whole cluster.
+    pub max_concurrent: Option<u32>,
+    /// `http://`, `https://` or `socks5://` proxy of its upstream calls; may hold a password.
+    pub proxy_url: Option<SecretString>,
+    /// Failures never cool it; terminal states still apply.
+    pub disable_cooling: bool,
+    /// Its own base URL instead of the provider's.
+    pub base_url: Option<String>,
+    /// Provider-specific switches, kept as written.
+    pub provider_specific: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What a connection presents upstream.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    /// Nothing.
+    None,
+    /// A static key.
+    ApiKey(SecretString),
+    /// A subscription's tokens.
+    Oauth {
+        /// Sent as a bearer.
+        access_token: SecretString,
+        /// For a new access token; absent means there is no refresh.
+        refresh_token: Option<SecretString>,
+        /// When the access token ends, epoch ms.
+        expires_at_ms: Option<u64>,
+    },
+}
+
+/// A named list of targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combo {
+    /// What clients put into `model`.
+    pub name: String,
+    /// How targets are ordered.
+    pub strategy: StrategyName,
+    /// The targets, in file order.
+    pub targets: Vec<Target>,
+}
+
+/// The strategies this version knows; more come beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrategyName {
+    /// Listed order.
+    Priority,
+}
+
+/// One target of a combo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Whose model.
+    pub provider: ProviderId,
+    /// The upstream's name of the model.
+    pub model: String,
+    /// One connection, or any of the provider's.
+    pub connection: Option<ConnectionId>,
+    /// For the strategies that draw.
+    pub weight: u32,
+}
+
+/// A client's key. Only its hash is kept.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    /// Its name.
+    pub id: ApiKeyId,
+    /// SHA-256 of the key.
+    pub sha256: [u8; 32],
+    /// What it may do besides calling models (`manage`, `admin`, `lease:exclusive`, ...).
+    pub scopes: Vec<String>,
+    /// The connections it may use; `None` is all.
+    pub allowed_connections: Option<Vec<ConnectionId>>,
+    /// The models and combos it may name; empty is all.
+    pub allowed_models: Vec<String>,
+}
+
+/// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How connections cool.
+    pub connection_cooldown: PerProfile<ConnectionCooldown>,
+    /// When a provider's breaker opens, and for how long.
+    pub provider_breaker: PerProfile<ProviderBreaker>,
+    /// Waiting inside a request until a plain model's connection comes back.
+    pub wait_for_cooldown: WaitForCooldown,
+    /// Bounds of what upstreams announce.
+    pub hint_bounds: HintBounds,
+    /// Cap of the cooldown ladder, ms (`modelLockout.maxCooldownMs`).
+    pub max_cooldown_ms: u64,
+    /// Extra texts that mean a ban, lowercased.
+    pub custom_banned_signals: Vec<String>,
+    /// Whether a ban also switches the connection off.
+    pub auto_disable_banned_accounts: bool,
+    /// Attempts of one request over all targets.
+    pub max_attempts: u32,
+}
+
+/// Bounds of an announced reset, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintBounds {
+    /// For quota reasons.
+    pub quota_ms: u64,
+    /// For every other reason.
+    pub rate_limit_ms: u64,
+}
+
+/// One value for each profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerProfile<T> {
+    /// Subscription accounts.
+    pub oauth: T,
+    /// API keys.
+    pub api_key: T,
+    /// Local servers.
+    pub local: T,
+}
+
+impl<T> PerProfile<T> {
+    /// The value for `profile`.
+    pub const fn get(&self, profile: Profile) -> &T {
+        match profile {
+            Profile::Oauth => &self.oauth,
+            Profile::ApiKey => &self.api_key,
+            Profile::Local => &self.local,
+        }
+    }
+}
+
+/// How connections of a profile cool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionCooldown {
+    /// First step of the ladder, ms.
+    pub base_cooldown_ms: u64,
+    /// Whether an upstream's announced reset replaces the ladder.
+    pub use_upstream_retry_hints: bool,
+    /// Doublings of the ladder.
+    pub max_backoff_steps: u32,
+}
+
+/// When a provider's breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderBreaker {
+    /// Counted failures until it opens.
+    pub failure_threshold: u32,
+    /// Counted failures until it is called degraded.
+    pub degradation_threshold: u32,
+    /// How long it stays open at first, ms.
+    pub reset_timeout_ms: u64,
+    /// Cap of the escalated timeout, as a multiple of the first.
+    pub max_backoff_multiplier: u32,
+    /// Failed probes before the timeout doubles.
+    pub backoff_escalation_count: u32,
+}
+
+/// Waiting inside a request for a cooled connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitForCooldown {
+    /// Whether to wait at all.
+    pub enabled: bool,
+    /// Waits of one request.
+    pub max_retries: u32,
+    /// Longest single wait, ms.
+    pub max_wait_ms: u64,
+    /// All waits of one request together, ms.
+    pub budget_ms: u64,
+}

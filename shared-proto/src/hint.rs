@@ -1,0 +1,1 @@
+//! When an upstream says it will serve again.

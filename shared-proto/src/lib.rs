@@ -1,0 +1,30 @@
+//! The pure core of the routing cluster, in the order a request meets it.
+//!
+//! | stage | module | what it decides |
+//! |---|---|---|
+//! | configure | [`config`], [`catalogue`] | what the operator wrote, typed; which providers exist |
+//! | pick | [`pick`] | in which order targets are tried |
+//! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
+//! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
+//! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
+//! | mirror | [`mirror`] | the durable, ordered copy of that state |
+//!
+//! Nothing here reads a clock, draws a random number or looks at the
+//! environment: `now` and the rest are arguments. Only [`mirror`] does I/O.
+
+pub mod answer;
+pub mod breaker;
+pub mod catalogue;
+pub mod classify;
+pub mod clock;
+pub mod config;
+pub mod failure;
+pub mod health;
+pub mod hint;
+pub mod id;
+pub mod mirror;
+pub mod pick;
+pub mod protocol;
+pub mod restate;
+pub mod sse;
+pub mod stream;

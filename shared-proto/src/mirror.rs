@@ -1,0 +1,1 @@
+//! The durable, ordered copy of shared state.

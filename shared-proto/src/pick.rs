@@ -1,0 +1,1 @@
+//! In which order targets are tried.

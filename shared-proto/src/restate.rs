@@ -1,0 +1,1 @@
+//! Statuses that don't mean what they say.
