@@ -1,1 +1,125 @@
-//! The built-in providers.
+//! The built-in providers: a data file, read once. The configuration adds to
+//! it and overrides it.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::config::file::{Auth, AuthHeader, ProfileName, ProtocolName, Timeouts};
+use crate::config::{Endpoints, Parts, Provider, assemble, yaml};
+
+#[cfg(test)]
+mod tests;
+
+/// A provider of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its resolved form, with the built-in timers.
+    pub provider: Provider,
+    /// Set where each customer has an address of its own: the provider's
+    /// endpoints are then empty until the configuration gives one.
+    pub own_url: Option<OwnUrl>,
+}
+
+/// An address that only the operator knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnUrl {
+    /// What it looks like.
+    pub example: String,
+    /// What is spoken there.
+    pub(crate) protocols: Vec<ProtocolName>,
+}
+
+/// The id of the provider that answers in the process.
+pub const SIMULATED: &str = "simulated";
+
+static ENTRIES: LazyLock<Result<Vec<Entry>, String>> =
+    LazyLock::new(|| read(include_str!("catalogue/providers.yaml")));
+
+/// The built-in providers, in the order in which a bare model name is looked
+/// for. The error can only be a fault of the data file itself.
+pub fn entries() -> Result<&'static [Entry], &'static str> {
+    match &*ENTRIES {
+        Ok(entries) => Ok(entries),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A provider as the data file writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Row {
+    id: String,
+    #[serde(default)]
+    endpoints: BTreeMap<ProtocolName, String>,
+    #[serde(default)]
+    simulated: bool,
+    own_url: Option<OwnUrlRow>,
+    auth: Auth,
+    auth_header: Option<AuthHeader>,
+    profile: Option<ProfileName>,
+    #[serde(default)]
+    key_env: Vec<String>,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    default_headers: BTreeMap<String, String>,
+    #[serde(default)]
+    timeouts: Timeouts,
+    #[serde(default)]
+    per_model_quota: bool,
+    #[serde(default)]
+    lenient_stream_end: bool,
+    egress_bucket_family: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OwnUrlRow {
+    example: String,
+    protocols: Vec<ProtocolName>,
+}
+
+fn read(text: &str) -> Result<Vec<Entry>, String> {
+    let parsed = yaml::parse("providers.yaml", text.as_bytes());
+    if let Some(problem) = parsed.problems.first() {
+        return Err(problem.to_string());
+    }
+    let root = parsed.root.ok_or("the catalogue is empty")?;
+    let rows: Vec<Row> =
+        serde_json::from_value(root.to_json()).map_err(|fault| fault.to_string())?;
+    Ok(rows.into_iter().map(entry).collect())
+}
+
+fn entry(row: Row) -> Entry {
+    let mut endpoints = Endpoints {
+        simulated: row.simulated,
+        ..Endpoints::default()
+    };
+    for (protocol, url) in &row.endpoints {
+        endpoints.set(*protocol, url);
+    }
+    let own_url = row.own_url.map(|own| OwnUrl {
+        example: own.example,
+        protocols: own.protocols,
+    });
+    let provider = assemble(Parts {
+        id: &row.id,
+        endpoints,
+        auth: row.auth,
+        auth_header: row.auth_header,
+        profile: row.profile,
+        timeouts: &row.timeouts,
+    });
+    let provider = Provider {
+        key_env: row.key_env,
+        models: row.models,
+        default_headers: row.default_headers.into_iter().collect(),
+        per_model_quota: row.per_model_quota,
+        lenient_stream_end: row.lenient_stream_end,
+        egress_bucket_family: row.egress_bucket_family,
+        ..provider
+    };
+    Entry { provider, own_url }
+}

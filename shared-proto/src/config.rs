@@ -6,11 +6,28 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use secrecy::SecretString;
+use secrecy::{SecretBox, SecretString};
 
 use crate::failure::Profile;
-use crate::id::{ApiKeyId, ConnectionId, ProviderId};
+use crate::id::{ApiKeyId, ConnectionId, NodeId, ProviderId};
 use crate::protocol::Protocol;
+
+mod defaults;
+pub(crate) mod file;
+mod load;
+mod problem;
+mod report;
+mod resolve;
+mod shape;
+pub(crate) mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
+pub use problem::Problem;
+pub(crate) use resolve::{Parts, assemble};
+pub use shape::schema;
 
 /// Everything a node needs to know, resolved: defaults filled in, clamps
 /// applied, secrets read, references checked.
@@ -30,6 +47,10 @@ pub struct Config {
     pub api_keys: Vec<Arc<ApiKey>>,
     /// Behaviour with numbers.
     pub settings: Settings,
+    /// This node's name (`OMNIROUTE_NODE_ID`); `None` lets the node choose.
+    pub node_id: Option<NodeId>,
+    /// Encrypts tokens at rest (`OMNIROUTE_SECRET_KEY`).
+    pub secret_key: Option<Arc<SecretBox<[u8; 32]>>>,
 }
 
 /// Listeners and limits of one process.
@@ -136,6 +157,27 @@ impl Endpoints {
     }
 }
 
+impl Provider {
+    /// Whether a request that names `model` without a provider may come here.
+    pub fn serves(&self, model: &str) -> bool {
+        self.models.iter().any(|pattern| matches(pattern, model))
+    }
+}
+
+impl Connection {
+    /// Whether the connection takes requests for `model` of its provider.
+    pub fn serves(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|pattern| matches(pattern, model))
+    }
+}
+
+/// Whether `model` is `pattern`, or begins with it where it ends in `*`.
+fn matches(pattern: &str, model: &str) -> bool {
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == model, |prefix| model.starts_with(prefix))
+}
+
 /// How a credential is presented to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthStyle {
@@ -192,7 +234,7 @@ pub struct Connection {
     pub enabled: bool,
     /// Lower is tried first.
     pub priority: u32,
-    /// The models it serves; empty means whatever the provider serves.
+    /// The models it serves, exact names or a prefix ending in `*`; empty means whatever the provider serves.
     pub models: Vec<String>,
     /// Requests at a time, over the whole cluster.
     pub max_concurrent: Option<u32>,
@@ -281,14 +323,33 @@ pub struct Settings {
     pub wait_for_cooldown: WaitForCooldown,
     /// Bounds of what upstreams announce.
     pub hint_bounds: HintBounds,
-    /// Cap of the cooldown ladder, ms (`modelLockout.maxCooldownMs`).
+    /// Cap of the cooldown ladder, ms; the same as `model_lockout.max_cooldown_ms`.
     pub max_cooldown_ms: u64,
+    /// When and for how long one model of a connection is locked.
+    pub model_lockout: ModelLockout,
     /// Extra texts that mean a ban, lowercased.
     pub custom_banned_signals: Vec<String>,
     /// Whether a ban also switches the connection off.
     pub auto_disable_banned_accounts: bool,
     /// Attempts of one request over all targets.
     pub max_attempts: u32,
+}
+
+/// When and for how long one model of a connection is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelLockout {
+    /// Whether models are locked at all.
+    pub enabled: bool,
+    /// Statuses that lock.
+    pub error_codes: Vec<u16>,
+    /// First step of the ladder, ms.
+    pub base_cooldown_ms: u64,
+    /// Cap of the ladder, ms; at least the first step.
+    pub max_cooldown_ms: u64,
+    /// Doublings of the ladder.
+    pub max_backoff_steps: u32,
+    /// Whether the ladder doubles.
+    pub use_exponential_backoff: bool,
 }
 
 /// Bounds of an announced reset, ms.

@@ -1,0 +1,114 @@
+//! The built-in numbers.
+
+use crate::failure::Profile;
+
+use super::{
+    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings, Timeouts,
+    WaitForCooldown,
+};
+
+/// One day, ms.
+const DAY_MS: u64 = 86_400_000;
+
+impl Default for Settings {
+    fn default() -> Self {
+        let model_lockout = ModelLockout::default();
+        Self {
+            connection_cooldown: PerProfile {
+                oauth: cooldown(5000, 8),
+                api_key: cooldown(3000, 5),
+                local: cooldown(2000, 3),
+            },
+            provider_breaker: PerProfile {
+                oauth: ProviderBreaker {
+                    failure_threshold: 8,
+                    degradation_threshold: 5,
+                    reset_timeout_ms: 60_000,
+                    max_backoff_multiplier: 8,
+                    backoff_escalation_count: 2,
+                },
+                api_key: ProviderBreaker {
+                    failure_threshold: 12,
+                    degradation_threshold: 7,
+                    reset_timeout_ms: 30_000,
+                    max_backoff_multiplier: 4,
+                    backoff_escalation_count: 3,
+                },
+                local: ProviderBreaker {
+                    failure_threshold: 2,
+                    degradation_threshold: derived_degradation(2),
+                    reset_timeout_ms: 15_000,
+                    max_backoff_multiplier: 16,
+                    backoff_escalation_count: 3,
+                },
+            },
+            wait_for_cooldown: WaitForCooldown {
+                enabled: true,
+                max_retries: 5,
+                max_wait_ms: 90_000,
+                budget_ms: 300_000,
+            },
+            hint_bounds: HintBounds {
+                quota_ms: DAY_MS.saturating_mul(30),
+                rate_limit_ms: DAY_MS.saturating_mul(8),
+            },
+            max_cooldown_ms: model_lockout.max_cooldown_ms,
+            model_lockout,
+            custom_banned_signals: Vec::new(),
+            auto_disable_banned_accounts: false,
+            max_attempts: 30,
+        }
+    }
+}
+
+impl Default for ModelLockout {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            error_codes: vec![403, 404, 429, 502, 503, 504],
+            base_cooldown_ms: 120_000,
+            max_cooldown_ms: 1_800_000,
+            max_backoff_steps: 10,
+            use_exponential_backoff: true,
+        }
+    }
+}
+
+impl Timeouts {
+    /// The timers of a profile's providers. A local server may spend minutes
+    /// on a long prompt before it says anything.
+    pub const fn of(profile: Profile) -> Self {
+        match profile {
+            Profile::Oauth | Profile::ApiKey => Self {
+                connect_ms: 10_000,
+                response_headers_ms: 120_000,
+                first_content_ms: 300_000,
+                byte_idle_ms: 120_000,
+                progress_idle_ms: 300_000,
+                total_ms: 600_000,
+            },
+            Profile::Local => Self {
+                connect_ms: 5000,
+                response_headers_ms: 600_000,
+                first_content_ms: 600_000,
+                byte_idle_ms: 600_000,
+                progress_idle_ms: 600_000,
+                total_ms: 1_800_000,
+            },
+        }
+    }
+}
+
+const fn cooldown(base_cooldown_ms: u64, max_backoff_steps: u32) -> ConnectionCooldown {
+    ConnectionCooldown {
+        base_cooldown_ms,
+        use_upstream_retry_hints: true,
+        max_backoff_steps,
+    }
+}
+
+/// Three fifths of the threshold, rounded up: what counts as degraded where
+/// nothing says.
+pub(super) const fn derived_degradation(failure_threshold: u32) -> u32 {
+    failure_threshold.saturating_mul(3).div_ceil(5)
+}

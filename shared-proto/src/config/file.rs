@@ -1,0 +1,420 @@
+//! The shape of the configuration file. The doc comments here are the texts of
+//! the published JSON Schema, and the bounds here are the bounds that hold.
+//!
+//! Every field may be absent, so that one fault does not hide the next; what is
+//! required is said in the schema. Two of our own keywords mark the schema:
+//! `x-notYet` names keys that are accepted but not acted on yet (a list holds
+//! the values that ask for nothing).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+mod settings;
+
+pub(crate) use settings::{
+    ConnectionCooldown, HintBounds, ModelLockout, Profiles, ProviderBreaker, Settings, Signal,
+    WaitForCooldown,
+};
+
+/// Configuration of a router node and of a coordinator. A number out of its
+/// bounds is clamped to the nearest bound, with a warning; a number may be
+/// written as a string of digits.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(title = "Configuration file")]
+pub(crate) struct File {
+    /// Listeners, limits and the admin token.
+    pub(crate) server: Option<Server>,
+    /// Where shared state lives.
+    pub(crate) store: Option<Store>,
+    /// Adds to the built-in catalogue of providers, or overrides it field by field.
+    pub(crate) providers: Option<Vec<Provider>>,
+    /// The accounts. Without a file, one for each provider whose usual variable is set.
+    pub(crate) connections: Option<Vec<Connection>>,
+    /// Named lists of targets; clients put the name into `model`.
+    pub(crate) combos: Option<Vec<Combo>>,
+    /// Keys of clients. Without any, a loopback listener takes every caller and no other may start.
+    pub(crate) api_keys: Option<Vec<ApiKey>>,
+    /// Behaviour with numbers.
+    pub(crate) settings: Option<Settings>,
+}
+
+/// Listeners, limits and the admin token.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Server {
+    /// Address and port of the client API. Default 127.0.0.1:8080. `OMNIROUTE_LISTEN` overrides it.
+    pub(crate) listen: Option<String>,
+    /// A listener of its own for management API, dashboard and metrics. `OMNIROUTE_ADMIN_LISTEN` overrides it.
+    pub(crate) admin_listen: Option<String>,
+    /// What management callers send as `Authorization: Bearer`. `OMNIROUTE_ADMIN_TOKEN` overrides it.
+    pub(crate) admin_token: Option<Secret>,
+    /// Largest request body after inflation, in bytes. Default 33554432.
+    #[schemars(range(min = 1024, max = 1_073_741_824))]
+    pub(crate) max_body_bytes: Option<u64>,
+    /// Largest buffered upstream answer after inflation, in bytes. Default 67108864.
+    #[schemars(range(min = 1024, max = 1_073_741_824))]
+    pub(crate) max_response_bytes: Option<u64>,
+    /// How long a stop waits for requests in flight, in ms. Default 30000.
+    #[schemars(range(min = 0, max = 3_600_000))]
+    pub(crate) drain_timeout_ms: Option<u64>,
+    /// Longest silence of a client while it sends its body, in ms. Default 30000.
+    #[schemars(range(min = 100, max = 3_600_000))]
+    pub(crate) body_idle_timeout_ms: Option<u64>,
+    /// A silent stream's client gets a comment this often, in ms; 0 is never. Default 15000.
+    #[schemars(range(min = 0, max = 600_000))]
+    pub(crate) keep_alive_ms: Option<u64>,
+    /// Whether comments may go out before the upstream answered; they settle the status as 200, and
+    /// a later failure is told in the stream. Default true.
+    pub(crate) early_keep_alive: Option<bool>,
+    /// Worker threads. Default: one a core.
+    #[schemars(range(min = 1, max = 1024))]
+    pub(crate) workers: Option<u64>,
+}
+
+/// Where shared state lives.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Store {
+    /// `embedded:PATH` (a directory of this node, made when absent) or `embedded:memory` (forgotten at
+    /// exit). Default embedded:./omniroute-data. `OMNIROUTE_STORE_URL` overrides it.
+    pub(crate) url: Option<String>,
+    /// Prefix of every shared key: letters, digits, `_`, `-` and `.`. Default omniroute.
+    pub(crate) prefix: Option<String>,
+}
+
+/// A provider: where its endpoints are and how it behaves.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Provider {
+    /// Its name in `provider/model`. A name of the catalogue overrides that entry field by field.
+    #[schemars(required)]
+    pub(crate) id: Option<String>,
+    /// What it speaks; one or several.
+    pub(crate) protocol: Option<OneOrMany>,
+    /// URL to which the call's path (`/chat/completions`, `/messages`, ...) is added, so usually ending
+    /// in `/v1`. With `protocol` it is the URL of those protocols only, else of all the provider speaks.
+    pub(crate) base_url: Option<String>,
+    /// Kind of credential its connections hold. Default apiKey.
+    pub(crate) auth: Option<Auth>,
+    /// The header that carries a key. Default: what the protocol uses.
+    pub(crate) auth_header: Option<AuthHeader>,
+    /// Which numbers of `settings` apply. Default: oauth where `auth` is not apiKey, local for the
+    /// catalogue's local servers.
+    pub(crate) profile: Option<ProfileName>,
+    /// Models it serves to requests that name no provider: exact names, or a prefix and `*`.
+    pub(crate) models: Option<Vec<String>>,
+    /// Headers sent upstream unless the client sent them.
+    pub(crate) default_headers: Option<BTreeMap<String, String>>,
+    /// Timers of its upstream calls.
+    pub(crate) timeouts: Option<Timeouts>,
+    /// Whether quotas are per model rather than per account.
+    pub(crate) per_model_quota: Option<bool>,
+    /// Whether any model name is passed through; quotas are then per model.
+    pub(crate) passthrough_models: Option<bool>,
+    /// Whether a stream may end without a finish reason or end marker.
+    pub(crate) lenient_stream_end: Option<bool>,
+    /// Name of the family whose limits count per egress address. Empty: none.
+    #[schemars(extend("x-notYet" = true))]
+    pub(crate) egress_bucket_family: Option<String>,
+}
+
+/// Timers of an upstream call, in ms; 0 switches one off.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Timeouts {
+    /// DNS, TCP, proxy and TLS together. Default 10000; local servers 5000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) connect_ms: Option<u64>,
+    /// From the request sent to a stream's headers. Default 120000; local servers 600000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) response_headers_ms: Option<u64>,
+    /// From the headers to a stream's first content. Default 300000; local servers 600000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) first_content_ms: Option<u64>,
+    /// Longest silence on the wire. Default 120000; local servers 600000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) byte_idle_ms: Option<u64>,
+    /// Longest time without a data event, comments or not. Default 300000; local servers 600000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) progress_idle_ms: Option<u64>,
+    /// A whole answer that is not a stream. Default 600000; local servers 1800000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) total_ms: Option<u64>,
+}
+
+/// One account.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Connection {
+    /// Its name.
+    #[schemars(required)]
+    pub(crate) id: Option<String>,
+    /// Whose account it is.
+    #[schemars(required)]
+    pub(crate) provider: Option<String>,
+    /// A static key.
+    pub(crate) api_key: Option<Secret>,
+    /// A subscription's tokens, instead of a key.
+    pub(crate) oauth: Option<Oauth>,
+    /// Whether it takes part at all. Default true.
+    pub(crate) enabled: Option<bool>,
+    /// Lower is tried first. Default 1.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(crate) priority: Option<u64>,
+    /// The models it serves: exact names, or a prefix and `*`. Empty: whatever the provider serves.
+    pub(crate) models: Option<Vec<String>>,
+    /// Requests at a time over the whole cluster. 0: no limit.
+    #[schemars(range(min = 0, max = 100_000), extend("x-notYet" = [0]))]
+    pub(crate) max_concurrent: Option<u64>,
+    /// Proxy of its upstream calls: http://, https:// or socks5://.
+    pub(crate) proxy_url: Option<Secret>,
+    /// Failures never cool it; terminal states still apply. Default false.
+    pub(crate) disable_cooling: Option<bool>,
+    /// Its own URL instead of the provider's.
+    pub(crate) base_url: Option<String>,
+    /// Its own limits instead of the request queue's.
+    #[schemars(extend("x-notYet" = true))]
+    #[expect(dead_code, reason = "accepted; not acted on yet")]
+    pub(crate) rate_limit_overrides: Option<RateLimitOverrides>,
+    /// Provider-specific switches, kept as written. The simulated provider's parameters go here.
+    pub(crate) provider_specific_data: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// A subscription's tokens.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Oauth {
+    /// Sent as a bearer token.
+    #[schemars(required)]
+    pub(crate) access_token: Option<Secret>,
+    /// For a new access token; without it there is no refresh.
+    #[schemars(extend("x-notYet" = true))]
+    pub(crate) refresh_token: Option<Secret>,
+    /// When the access token ends: RFC 3339, or ms since the Unix epoch.
+    pub(crate) expires_at: Option<Instant>,
+}
+
+/// A connection's own limits instead of the request queue's; 0 is no override.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(
+    dead_code,
+    reason = "the shape is checked; the values are not acted on yet"
+)]
+pub(crate) struct RateLimitOverrides {
+    /// Requests at a time.
+    #[schemars(range(min = 0, max = 10_000))]
+    pub(crate) max_concurrent: Option<u64>,
+    /// Shortest time between two requests, ms.
+    #[schemars(range(min = 0, max = 3_600_000))]
+    pub(crate) min_time: Option<u64>,
+    /// Requests a minute.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(crate) rpm: Option<u64>,
+    /// Tokens a minute.
+    #[schemars(range(min = 0, max = 1_000_000_000_000_u64))]
+    pub(crate) tpm: Option<u64>,
+    /// Longest wait in the queue, ms.
+    #[schemars(range(min = 0, max = 120_000))]
+    pub(crate) max_wait_ms: Option<u64>,
+    /// Longest execution, ms.
+    #[schemars(range(min = 0, max = 600_000))]
+    pub(crate) execution_max_wait_ms: Option<u64>,
+}
+
+/// A named list of targets.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Combo {
+    /// What clients put into `model`: up to 100 letters, digits, spaces and `- _ / . [ ]`.
+    #[schemars(required)]
+    pub(crate) name: Option<String>,
+    /// How targets are ordered. Default priority, the only one that this version has.
+    #[schemars(extend("enum" = super::resolve::STRATEGIES))]
+    pub(crate) strategy: Option<String>,
+    /// The targets, in order.
+    #[schemars(required)]
+    pub(crate) targets: Option<Vec<Target>>,
+    /// Parameters of the strategy.
+    #[schemars(extend("x-notYet" = true))]
+    #[expect(dead_code, reason = "accepted; not acted on yet")]
+    pub(crate) config: Option<serde_json::Map<String, serde_json::Value>>,
+}
+
+/// One target of a combo.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Target {
+    /// `provider/model`.
+    #[schemars(required)]
+    pub(crate) model: Option<String>,
+    /// One connection; without it any of the provider's.
+    pub(crate) connection: Option<String>,
+    /// For the strategies that draw. Default 1.
+    #[schemars(range(min = 0, max = 100), extend("x-notYet" = [1]))]
+    pub(crate) weight: Option<u64>,
+}
+
+/// A client's key: its hash or the key itself.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ApiKey {
+    /// Its name.
+    #[schemars(required)]
+    pub(crate) id: Option<String>,
+    /// SHA-256 of the key, 64 hexadecimal digits; `router-node keygen` prints both.
+    pub(crate) sha256: Option<String>,
+    /// The key itself; only its hash is kept.
+    pub(crate) key: Option<Secret>,
+    /// What it may do besides calling models: `manage`, `admin`, `lease:exclusive`, ...
+    pub(crate) scopes: Option<Vec<String>>,
+    /// The connections it may use. Absent: all.
+    pub(crate) allowed_connections: Option<Vec<String>>,
+    /// The models and combos it may name. Absent or empty: all.
+    pub(crate) allowed_models: Option<Vec<String>>,
+}
+
+/// A protocol that a provider speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ProtocolName {
+    /// Chat completions and embeddings.
+    Openai,
+    /// OpenAI Responses.
+    Responses,
+    /// Anthropic Messages.
+    Anthropic,
+    /// Gemini; no client protocol reaches it yet.
+    Gemini,
+    /// Answers in the process.
+    Simulated,
+}
+
+/// One protocol or several.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany {
+    /// One.
+    One(ProtocolName),
+    /// Several.
+    Many(Vec<ProtocolName>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub(crate) fn as_slice(&self) -> &[ProtocolName] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(names) => names,
+        }
+    }
+}
+
+/// Kind of credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Auth {
+    /// A static key.
+    ApiKey,
+    /// An access token, perhaps with a refresh token.
+    Oauth,
+    /// None: a local server.
+    None,
+}
+
+/// The header that carries a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum AuthHeader {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// `x-api-key`.
+    XApiKey,
+    /// `api-key`.
+    ApiKey,
+    /// `x-goog-api-key`.
+    XGoogApiKey,
+}
+
+/// Which numbers apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ProfileName {
+    /// Subscription accounts.
+    Oauth,
+    /// API keys.
+    ApiKey,
+    /// Servers on the operator's own machines.
+    Local,
+}
+
+/// A secret: the text itself, or where to find it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Secret {
+    /// The secret itself.
+    Text(String),
+    /// Kept elsewhere; exactly one of the two.
+    Elsewhere {
+        /// The variable that holds it.
+        env: Option<String>,
+        /// The file that holds it.
+        file: Option<String>,
+    },
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A secret: the text itself, {env: NAME} or {file: PATH}.",
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "env": {"type": "string", "description": "The variable that holds it."},
+                        "file": {
+                            "type": "string",
+                            "description": "The file that holds it, relative to the working directory."
+                        }
+                    },
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                }
+            ]
+        })
+    }
+}
+
+/// A point in time as a file writes it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Instant {
+    /// Ms since the Unix epoch.
+    Ms(u64),
+    /// RFC 3339, or the digits of the above.
+    Text(String),
+}
+
+impl JsonSchema for Instant {
+    fn schema_name() -> Cow<'static, str> {
+        "Instant".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A time: RFC 3339, or ms since the Unix epoch.",
+            "type": ["integer", "string"],
+            "minimum": 0
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Variables that belong to no part of the file.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use secrecy::{ExposeSecretMut, SecretBox};
+
+use crate::id::NodeId;
+
+use super::super::report::Origin;
+use super::{Context, ID};
+
+/// Variables of features that this version does not have yet.
+const IDLE: [&str; 31] = [
+    "OMNIROUTE_PROVIDER_BREAKER_OAUTH_FAILURE_THRESHOLD",
+    "OMNIROUTE_PROVIDER_BREAKER_OAUTH_FAILURE_WINDOW_MS",
+    "OMNIROUTE_PROVIDER_BREAKER_OAUTH_COOLDOWN_MS",
+    "OMNIROUTE_PROVIDER_BREAKER_API_KEY_FAILURE_THRESHOLD",
+    "OMNIROUTE_PROVIDER_BREAKER_API_KEY_FAILURE_WINDOW_MS",
+    "OMNIROUTE_PROVIDER_BREAKER_API_KEY_COOLDOWN_MS",
+    "OMNIROUTE_PROVIDER_BREAKER_LOCAL_FAILURE_THRESHOLD",
+    "OMNIROUTE_PROVIDER_BREAKER_LOCAL_FAILURE_WINDOW_MS",
+    "OMNIROUTE_PROVIDER_BREAKER_LOCAL_COOLDOWN_MS",
+    "PROVIDER_COOLDOWN_ENABLED",
+    "PROVIDER_COOLDOWN_MIN_MS",
+    "PROVIDER_COOLDOWN_MAX_MS",
+    "RATE_LIMIT_MAX_WAIT_MS",
+    "RATE_LIMIT_EXECUTION_MAX_WAIT_MS",
+    "RATE_LIMIT_MAX_QUEUE_DEPTH",
+    "QUOTA_PREFLIGHT_CUTOFF_ENABLED",
+    "STREAM_RECOVERY_ENABLED",
+    "STREAM_RECOVERY_MIDSTREAM_ENABLED",
+    "STREAM_RECOVERY_TOOLCALL_ORDER_FIX",
+    "STREAM_THROUGHPUT_WATCHDOG_ENABLED",
+    "STREAM_THROUGHPUT_WATCHDOG_WARMUP_MS",
+    "STREAM_THROUGHPUT_WATCHDOG_WINDOW_MS",
+    "STREAM_THROUGHPUT_WATCHDOG_MIN_BYTES_PER_SECOND",
+    "STREAM_THROUGHPUT_WATCHDOG_MIN_USEFUL_BYTES",
+    "PROBE_CAN_DISABLE",
+    "OMNIROUTE_EGRESS_IP_LOCK_PROVIDERS",
+    "OMNIROUTE_MAX_TOOLS_LIMIT",
+    "OMNIROUTE_EMERGENCY_FALLBACK",
+    "OMNIROUTE_ROTATION_ENABLED",
+    "OMNIROUTE_ROTATION_RATE_LIMIT_RESET_SECONDS",
+    "REQUIRE_API_KEY",
+];
+
+/// Warns of variables that are set and do nothing yet.
+pub(super) fn warn_of_idle(context: &mut Context<'_, '_>) {
+    for name in IDLE {
+        if context.variable(name).is_some() {
+            let message = "set, but this version does not act on it yet";
+            context.report.warn_outside(Origin::Variable(name), message);
+        }
+    }
+}
+
+/// `OMNIROUTE_NODE_ID`
+pub(super) fn node_id(context: &mut Context<'_, '_>) -> Option<NodeId> {
+    let name = "OMNIROUTE_NODE_ID";
+    let value = context.variable(name)?;
+    let value = value.trim();
+    if !ID.fits(value) {
+        context
+            .report
+            .outside(Origin::Variable(name), ID.in_words());
+        return None;
+    }
+    Some(NodeId::from(value))
+}
+
+/// `OMNIROUTE_SECRET_KEY`: 32 bytes in base64, of either alphabet.
+pub(super) fn secret_key(context: &mut Context<'_, '_>) -> Option<Arc<SecretBox<[u8; 32]>>> {
+    let name = "OMNIROUTE_SECRET_KEY";
+    let value = context.variable(name)?;
+    let plain: String = value
+        .trim()
+        .chars()
+        .map(|c| match c {
+            '-' => '+',
+            '_' => '/',
+            other => other,
+        })
+        .collect();
+    let config =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let engine = GeneralPurpose::new(&base64::alphabet::STANDARD, config);
+    let mut key = SecretBox::new(Box::new([0_u8; 32]));
+    match engine.decode(plain) {
+        Ok(bytes) if bytes.len() == key.expose_secret_mut().len() => {
+            key.expose_secret_mut().copy_from_slice(&bytes);
+            Some(Arc::new(key))
+        }
+        _ => {
+            let message = "takes 32 bytes in base64, such as `openssl rand -base64 32` prints";
+            context.report.outside(Origin::Variable(name), message);
+            None
+        }
+    }
+}

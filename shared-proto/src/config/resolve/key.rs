@@ -1,0 +1,176 @@
+//! `apiKeys:`
+
+use std::collections::HashMap;
+
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+
+use crate::id::{ApiKeyId, ConnectionId};
+
+use super::super::problem::{Path, nearest, shorten};
+use super::super::{ApiKey, file};
+use super::{Context, ID, World, check_name, length};
+
+/// Scopes that mean something, with whether this version acts on them.
+const SCOPES: [(&str, bool); 7] = [
+    ("manage", true),
+    ("admin", true),
+    ("lease:exclusive", false),
+    ("mcp:connect", false),
+    ("self:usage", false),
+    ("self:account-quota", false),
+    ("policy:bypass-provider-quota", false),
+];
+/// A shorter key is refused.
+const SHORTEST_KEY: usize = 8;
+/// A shorter key is worth a warning.
+const SHORT_KEY: usize = 20;
+
+/// Resolves the keys; each is kept as its hash.
+pub(super) fn resolve(
+    given: Vec<file::ApiKey>,
+    world: &World<'_>,
+    context: &mut Context<'_, '_>,
+) -> Vec<ApiKey> {
+    let path = Path::of("apiKeys");
+    let mut ids = HashMap::new();
+    let mut hashes: HashMap<[u8; 32], usize> = HashMap::new();
+    let mut keys = Vec::with_capacity(given.len());
+    for (at, key) in given.iter().enumerate() {
+        let path = path.index(at);
+        if let Some(id) = &key.id {
+            check_name(id, ID, &mut ids, (at, &path.key("id")), context);
+        }
+        let sha256 = hash(key, &path, context);
+        if let Some(sha256) = sha256
+            && let Some(first) = hashes.insert(sha256, at)
+        {
+            let message = format!("the same key as number {}", first.saturating_add(1));
+            context.report.problem(&path, message);
+        }
+        check_scopes(key, &path, context);
+        let allowed_connections = key.allowed_connections.as_ref().map(|allowed| {
+            check_connections(allowed, &path.key("allowedConnections"), world, context);
+            allowed
+                .iter()
+                .map(|id| ConnectionId::from(id.as_str()))
+                .collect()
+        });
+        keys.push(ApiKey {
+            id: ApiKeyId::from(key.id.as_deref().unwrap_or_default()),
+            sha256: sha256.unwrap_or_default(),
+            scopes: key.scopes.clone().unwrap_or_default(),
+            allowed_connections,
+            allowed_models: key.allowed_models.clone().unwrap_or_default(),
+        });
+    }
+    keys
+}
+
+fn hash(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) -> Option<[u8; 32]> {
+    match (&key.sha256, &key.key) {
+        (Some(_), Some(_)) => {
+            context
+                .report
+                .problem(path, "takes sha256 or key, not both");
+            None
+        }
+        (None, None) => {
+            if !context.report.faulty_below(path) {
+                let message = "needs sha256 or key; `router-node keygen` prints both";
+                context.report.problem(path, message);
+            }
+            None
+        }
+        (Some(text), None) => {
+            let hash = from_hex(text.trim());
+            if hash.is_none() {
+                let message = format!(
+                    "a SHA-256 is 64 hexadecimal digits; this has {} characters",
+                    text.trim().chars().count()
+                );
+                context.report.problem(&path.key("sha256"), message);
+            }
+            hash
+        }
+        (None, Some(secret)) => {
+            let path = path.key("key");
+            let secret = context.secret(secret, &path)?;
+            let length = length(&secret);
+            if length < SHORTEST_KEY {
+                let message = format!(
+                    "shorter than {SHORTEST_KEY} characters; `router-node keygen` makes a good one"
+                );
+                context.report.problem(&path, message);
+                return None;
+            }
+            if length < SHORT_KEY {
+                let message = format!(
+                    "shorter than {SHORT_KEY} characters, so it might be guessed; \
+                     `router-node keygen` makes a good one"
+                );
+                context.report.warn(&path, message);
+            }
+            Some(Sha256::digest(secret.expose_secret().as_bytes()).into())
+        }
+    }
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != hash.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(pairs) {
+        if !pair.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let digits = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    Some(hash)
+}
+
+fn check_scopes(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) {
+    let path = path.key("scopes");
+    for (at, scope) in key.scopes.iter().flatten().enumerate() {
+        let path = path.index(at);
+        match SCOPES.iter().find(|(known, _)| known == scope) {
+            Some((_, true)) => {}
+            Some((_, false)) => {
+                let message = "accepted, but this version does not act on it yet";
+                context.report.warn(&path, message);
+            }
+            None => {
+                let mut message =
+                    format!("`{}` is no known scope and grants nothing", shorten(scope));
+                if let Some(word) = nearest(scope, SCOPES.iter().map(|(known, _)| *known)) {
+                    message.push_str(&format!("; did you mean `{word}`?"));
+                }
+                context.report.warn(&path, message);
+            }
+        }
+    }
+}
+
+fn check_connections(
+    allowed: &[String],
+    path: &Path,
+    world: &World<'_>,
+    context: &mut Context<'_, '_>,
+) {
+    if allowed.is_empty() {
+        let message = "an empty list allows no connection; leave it out to allow all";
+        context.report.warn(path, message);
+    }
+    for (at, id) in allowed.iter().enumerate() {
+        if !world.by_id.contains_key(id.as_str()) {
+            let message = format!("there is no connection `{}`", shorten(id));
+            let path = path.index(at);
+            context
+                .report
+                .unknown(&path, message, id, world.connection_ids());
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! `providers:` on top of the catalogue.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::catalogue;
+use crate::failure::Profile;
+use crate::id::ProviderId;
+
+use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
+use super::super::problem::{Path, shorten};
+use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Timeouts};
+use super::{Context, PROVIDER_NAME, check_name, url};
+
+/// Headers that the router itself sets, or must not pass on.
+const OWN_HEADERS: [&str; 14] = [
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "cookie",
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "upgrade",
+    "te",
+    "trailer",
+];
+
+/// What is known of a provider before its flags.
+pub(crate) struct Parts<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) auth: Auth,
+    pub(crate) auth_header: Option<AuthHeader>,
+    pub(crate) profile: Option<ProfileName>,
+    pub(crate) timeouts: &'a file::Timeouts,
+}
+
+/// A provider with the defaults that follow from its parts.
+pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
+    let Parts {
+        id,
+        endpoints,
+        auth,
+        auth_header,
+        profile,
+        timeouts,
+    } = parts;
+    let profile = profile.map_or_else(|| profile_of(auth), profile_named);
+    Provider {
+        id: ProviderId::from(id),
+        auth: style(auth_header, &endpoints),
+        endpoints,
+        auth_kind: kind(auth),
+        profile,
+        key_env: Vec::new(),
+        models: Vec::new(),
+        default_headers: Vec::new(),
+        timeouts: with_timeouts(Timeouts::of(profile), timeouts),
+        per_model_quota: false,
+        lenient_stream_end: false,
+        egress_bucket_family: None,
+    }
+}
+
+/// The catalogue with the file's additions and overrides.
+pub(super) fn resolve(
+    given: Vec<file::Provider>,
+    context: &mut Context<'_, '_>,
+) -> BTreeMap<ProviderId, Provider> {
+    let built_in = catalogue::entries().unwrap_or_default();
+    let mut providers: BTreeMap<ProviderId, Provider> = built_in
+        .iter()
+        .map(|entry| (entry.provider.id.clone(), entry.provider.clone()))
+        .collect();
+    let path = Path::of("providers");
+    let mut ids = HashMap::new();
+    for (at, file) in given.iter().enumerate() {
+        let path = path.index(at);
+        let Some(id) = file.id.as_deref() else {
+            continue;
+        };
+        if !check_name(id, PROVIDER_NAME, &mut ids, (at, &path.key("id")), context) {
+            continue;
+        }
+        let base = built_in
+            .iter()
+            .find(|entry| entry.provider.id.as_str() == id);
+        let provider = one(id, file, base, &path, context);
+        providers.insert(provider.id.clone(), provider);
+    }
+    providers
+}
+
+fn one(
+    id: &str,
+    file: &file::Provider,
+    base: Option<&catalogue::Entry>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> Provider {
+    let endpoints = endpoints(file, base, path, context);
+    let base = base.map(|entry| &entry.provider);
+    let auth = file
+        .auth
+        .unwrap_or_else(|| base.map_or(Auth::ApiKey, |base| auth_of(base.auth_kind)));
+    let is_local = base.is_some_and(|base| base.profile == Profile::Local);
+    let profile = match (file.profile, file.auth, base) {
+        (Some(name), ..) => profile_named(name),
+        (None, None, Some(base)) => base.profile,
+        (None, Some(_), Some(_)) if is_local => Profile::Local,
+        (None, ..) => profile_of(auth),
+    };
+    let start = base.filter(|base| base.profile == profile);
+    let start = start.map_or_else(|| Timeouts::of(profile), |base| base.timeouts);
+    let nothing = file::Timeouts::default();
+    let given = file.timeouts.as_ref().unwrap_or(&nothing);
+    let passthrough = file.passthrough_models == Some(true);
+    let inherited = base.is_some_and(|base| base.per_model_quota);
+    Provider {
+        id: ProviderId::from(id),
+        auth: match (file.auth_header, file.protocol.is_some(), base) {
+            (None, false, Some(base)) => base.auth,
+            (header, ..) => style(header, &endpoints),
+        },
+        endpoints,
+        auth_kind: kind(auth),
+        profile,
+        key_env: base.map_or_else(Vec::new, |base| base.key_env.clone()),
+        models: models(file, base, path, context),
+        default_headers: headers(file, base, path, context),
+        timeouts: with_timeouts(start, given),
+        per_model_quota: file.per_model_quota.unwrap_or(passthrough || inherited),
+        lenient_stream_end: file
+            .lenient_stream_end
+            .unwrap_or_else(|| base.is_some_and(|base| base.lenient_stream_end)),
+        egress_bucket_family: match &file.egress_bucket_family {
+            Some(family) => Some(family.clone()).filter(|family| !family.is_empty()),
+            None => base.and_then(|base| base.egress_bucket_family.clone()),
+        },
+    }
+}
+
+/// Where the provider speaks what: the base, the protocols that the file
+/// keeps of it, and the address that it gives them.
+fn endpoints(
+    file: &file::Provider,
+    base: Option<&catalogue::Entry>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> Endpoints {
+    let before = base.map_or_else(Endpoints::default, |entry| entry.provider.endpoints.clone());
+    let url_path = path.key("baseUrl");
+    let url = file
+        .base_url
+        .as_deref()
+        .and_then(|text| url::base_url(text, &url_path, context));
+    let named = file.protocol.as_ref().map(file::OneOrMany::as_slice);
+    if named.is_some_and(<[ProtocolName]>::is_empty) {
+        context
+            .report
+            .problem(&path.key("protocol"), "names no protocol");
+    }
+    let simulated = named.map_or(before.simulated, |named| {
+        named.contains(&ProtocolName::Simulated)
+    });
+    if simulated {
+        if named.is_some_and(|named| named.len() > 1) {
+            let message = "`simulated` answers in the process and goes with no other protocol";
+            context.report.problem(&path.key("protocol"), message);
+        }
+        if file.base_url.is_some() {
+            let message = "a simulated provider answers in the process and has no baseUrl";
+            context.report.problem(&url_path, message);
+        }
+        return Endpoints {
+            simulated,
+            ..Endpoints::default()
+        };
+    }
+    match (named, url) {
+        (None, None) => {
+            if base.is_none() && !context.report.faulty_below(&path.key("protocol")) {
+                let message = "is missing; a provider that is not in the catalogue needs it";
+                context.report.problem(&path.key("protocol"), message);
+            }
+            before
+        }
+        (None, Some(url)) => {
+            let own = base.and_then(|entry| entry.own_url.as_ref());
+            let spoken = before.protocols();
+            let protocols = own.map_or(spoken.as_slice(), |own| own.protocols.as_slice());
+            if protocols.is_empty() && !context.report.faulty_below(&path.key("protocol")) {
+                let message = "is missing; a provider that is not in the catalogue needs it";
+                context.report.problem(&path.key("protocol"), message);
+            }
+            let mut after = Endpoints::default();
+            protocols
+                .iter()
+                .for_each(|protocol| after.set(*protocol, &url));
+            after
+        }
+        (Some(named), Some(url)) => {
+            let mut after = before;
+            named.iter().for_each(|protocol| after.set(*protocol, &url));
+            after
+        }
+        (Some(named), None) => {
+            let mut after = Endpoints::default();
+            let may_come_later = base.is_some_and(|entry| entry.own_url.is_some());
+            for protocol in named {
+                if let Some(url) = before.get(*protocol) {
+                    after.set(*protocol, url);
+                } else if file.base_url.is_none() && !may_come_later {
+                    let message = "is missing; the protocol needs an address";
+                    context.report.problem(&url_path, message);
+                    break;
+                }
+            }
+            after
+        }
+    }
+}
+
+fn models(
+    file: &file::Provider,
+    base: Option<&Provider>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> Vec<String> {
+    let Some(models) = &file.models else {
+        return base.map_or_else(Vec::new, |base| base.models.clone());
+    };
+    check_models(models, &path.key("models"), context);
+    models.clone()
+}
+
+/// Names of models, or a prefix and `*`.
+pub(super) fn check_models(models: &[String], path: &Path, context: &mut Context<'_, '_>) {
+    for (at, model) in models.iter().enumerate() {
+        let star = model
+            .find('*')
+            .is_some_and(|star| star.saturating_add(1) != model.len());
+        let fault = if model.trim().is_empty() {
+            "may not be empty"
+        } else if star {
+            "`*` stands only at the end"
+        } else {
+            continue;
+        };
+        context.report.problem(&path.index(at), fault);
+    }
+}
+
+fn headers(
+    file: &file::Provider,
+    base: Option<&Provider>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> Vec<(String, String)> {
+    let path = path.key("defaultHeaders");
+    let mut all: BTreeMap<String, String> = base
+        .map_or(&[][..], |base| &base.default_headers)
+        .iter()
+        .cloned()
+        .collect();
+    for (name, value) in file.default_headers.iter().flatten() {
+        let lower = name.to_ascii_lowercase();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        let fault = if name.is_empty() || !name.chars().all(plain) {
+            Some(format!("`{}` is not the name of a header", shorten(name)))
+        } else if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("x-omniroute-") {
+            Some("the router sets this header itself".to_owned())
+        } else if !value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
+            Some("a header's value is printable ASCII".to_owned())
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            context.report.problem(&path.key(name), fault);
+        }
+        all.insert(lower, value.clone());
+    }
+    all.into_iter().collect()
+}
+
+fn with_timeouts(start: Timeouts, given: &file::Timeouts) -> Timeouts {
+    Timeouts {
+        connect_ms: given.connect_ms.unwrap_or(start.connect_ms),
+        response_headers_ms: given
+            .response_headers_ms
+            .unwrap_or(start.response_headers_ms),
+        first_content_ms: given.first_content_ms.unwrap_or(start.first_content_ms),
+        byte_idle_ms: given.byte_idle_ms.unwrap_or(start.byte_idle_ms),
+        progress_idle_ms: given.progress_idle_ms.unwrap_or(start.progress_idle_ms),
+        total_ms: given.total_ms.unwrap_or(start.total_ms),
+    }
+}
+
+/// The header that carries a key: as said, else as the only protocol has it.
+fn style(header: Option<AuthHeader>, endpoints: &Endpoints) -> AuthStyle {
+    match header {
+        Some(AuthHeader::Bearer) => AuthStyle::Bearer,
+        Some(AuthHeader::XApiKey) => AuthStyle::XApiKey,
+        Some(AuthHeader::ApiKey) => AuthStyle::ApiKey,
+        Some(AuthHeader::XGoogApiKey) => AuthStyle::XGoogApiKey,
+        None => match endpoints.protocols().as_slice() {
+            [ProtocolName::Simulated] => AuthStyle::None,
+            [ProtocolName::Anthropic] => AuthStyle::XApiKey,
+            [ProtocolName::Gemini] => AuthStyle::XGoogApiKey,
+            _ => AuthStyle::Bearer,
+        },
+    }
+}
+
+const fn kind(auth: Auth) -> AuthKind {
+    match auth {
+        Auth::ApiKey => AuthKind::ApiKey,
+        Auth::Oauth => AuthKind::Oauth,
+        Auth::None => AuthKind::None,
+    }
+}
+
+const fn auth_of(kind: AuthKind) -> Auth {
+    match kind {
+        AuthKind::ApiKey => Auth::ApiKey,
+        AuthKind::Oauth => Auth::Oauth,
+        AuthKind::None => Auth::None,
+    }
+}
+
+/// Anything but a key counts as a subscription, unless something says it is local.
+const fn profile_of(auth: Auth) -> Profile {
+    match auth {
+        Auth::ApiKey => Profile::ApiKey,
+        Auth::Oauth | Auth::None => Profile::Oauth,
+    }
+}
+
+const fn profile_named(name: ProfileName) -> Profile {
+    match name {
+        ProfileName::Oauth => Profile::Oauth,
+        ProfileName::ApiKey => Profile::ApiKey,
+        ProfileName::Local => Profile::Local,
+    }
+}
+
+impl Endpoints {
+    /// Sets where a protocol is spoken.
+    pub(crate) fn set(&mut self, protocol: ProtocolName, url: &str) {
+        let place = match protocol {
+            ProtocolName::Simulated => {
+                self.simulated = true;
+                return;
+            }
+            ProtocolName::Openai => &mut self.openai,
+            ProtocolName::Responses => &mut self.responses,
+            ProtocolName::Anthropic => &mut self.anthropic,
+            ProtocolName::Gemini => &mut self.gemini,
+        };
+        *place = Some(url.to_owned());
+    }
+
+    /// Where a protocol is spoken.
+    pub(super) fn get(&self, protocol: ProtocolName) -> Option<&str> {
+        match protocol {
+            ProtocolName::Simulated => None,
+            ProtocolName::Openai => self.openai.as_deref(),
+            ProtocolName::Responses => self.responses.as_deref(),
+            ProtocolName::Anthropic => self.anthropic.as_deref(),
+            ProtocolName::Gemini => self.gemini.as_deref(),
+        }
+    }
+
+    /// What is spoken at all.
+    pub(super) fn protocols(&self) -> Vec<ProtocolName> {
+        let over_http = [
+            ProtocolName::Openai,
+            ProtocolName::Responses,
+            ProtocolName::Anthropic,
+            ProtocolName::Gemini,
+        ];
+        let mut spoken: Vec<ProtocolName> = over_http
+            .into_iter()
+            .filter(|protocol| self.get(*protocol).is_some())
+            .collect();
+        if self.simulated {
+            spoken.push(ProtocolName::Simulated);
+        }
+        spoken
+    }
+}

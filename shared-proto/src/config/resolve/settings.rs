@@ -1,0 +1,342 @@
+//! `settings:`, over the environment's defaults, over the built-in ones.
+
+use super::super::defaults::derived_degradation;
+use super::super::file::{self, Profiles};
+use super::super::problem::Path;
+use super::super::report::Origin;
+use super::super::yaml::{Value, scalar};
+use super::super::{
+    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings,
+    WaitForCooldown, shape,
+};
+use super::Context;
+
+/// Resolves everything of `settings:` that has numbers.
+pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> Settings {
+    let built_in = Settings::default();
+    let path = Path::of("settings");
+    let below = path.key("resilience");
+    let resilience = given.resilience.unwrap_or_default();
+    let cooldown = by_profile(
+        resilience.connection_cooldown,
+        &below.key("connectionCooldown"),
+        context,
+    );
+    let path_of_breaker = below.key("providerBreaker");
+    let breaker = by_profile(resilience.provider_breaker, &path_of_breaker, context);
+    let [oauth, api_key, local] = BREAKER_VARIABLES;
+    let mut breaker_of = |given: Given<file::ProviderBreaker>, built_in, variables| {
+        let path = path_of_breaker.key(given.name);
+        provider_breaker(&given.value, &variables, built_in, (&path, &mut *context))
+    };
+    let provider_breaker = PerProfile {
+        oauth: breaker_of(breaker.oauth, built_in.provider_breaker.oauth, oauth),
+        api_key: breaker_of(breaker.api_key, built_in.provider_breaker.api_key, api_key),
+        local: breaker_of(breaker.local, built_in.provider_breaker.local, local),
+    };
+    let before = built_in.connection_cooldown;
+    let lockout = model_lockout(
+        given.model_lockout.unwrap_or_default(),
+        &path.key("modelLockout"),
+        context,
+    );
+    Settings {
+        connection_cooldown: PerProfile {
+            oauth: connection_cooldown(&cooldown.oauth.value, before.oauth),
+            api_key: connection_cooldown(&cooldown.api_key.value, before.api_key),
+            local: connection_cooldown(&cooldown.local.value, before.local),
+        },
+        provider_breaker,
+        wait_for_cooldown: wait_for_cooldown(
+            &resilience.wait_for_cooldown.unwrap_or_default(),
+            built_in.wait_for_cooldown,
+            (&below.key("waitForCooldown"), context),
+        ),
+        hint_bounds: hint_bounds(resilience.hint_bounds.as_ref(), built_in.hint_bounds),
+        max_cooldown_ms: lockout.max_cooldown_ms,
+        model_lockout: lockout,
+        custom_banned_signals: signals(given.custom_banned_signals),
+        auto_disable_banned_accounts: given
+            .auto_disable_banned_accounts
+            .unwrap_or(built_in.auto_disable_banned_accounts),
+        max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
+    }
+}
+
+/// A profile's part of the file and the key under which it stands.
+struct Given<T> {
+    name: &'static str,
+    value: T,
+}
+
+/// One value for each profile; `apikey` and `apiKey` are the same.
+fn by_profile<T: Default>(
+    given: Option<Profiles<T>>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> PerProfile<Given<T>> {
+    let given = given.unwrap_or_default();
+    if given.apikey.is_some() && given.api_key.is_some() {
+        let message = "`apikey` and `apiKey` are the same profile; give one of them";
+        context.report.problem(&path.key("apiKey"), message);
+    }
+    let api_key_name = if given.api_key.is_some() {
+        "apiKey"
+    } else {
+        "apikey"
+    };
+    let of = |name, value: Option<T>| Given {
+        name,
+        value: value.unwrap_or_default(),
+    };
+    PerProfile {
+        oauth: of("oauth", given.oauth),
+        api_key: of(api_key_name, given.apikey.or(given.api_key)),
+        local: of("local", given.local),
+    }
+}
+
+fn connection_cooldown(
+    given: &file::ConnectionCooldown,
+    built_in: ConnectionCooldown,
+) -> ConnectionCooldown {
+    ConnectionCooldown {
+        base_cooldown_ms: given.base_cooldown_ms.unwrap_or(built_in.base_cooldown_ms),
+        use_upstream_retry_hints: given
+            .use_upstream_retry_hints
+            .unwrap_or(built_in.use_upstream_retry_hints),
+        max_backoff_steps: given
+            .max_backoff_steps
+            .map_or(built_in.max_backoff_steps, small),
+    }
+}
+
+/// The variables that give a breaker's defaults.
+#[derive(Clone, Copy)]
+struct BreakerVariables {
+    threshold: &'static str,
+    reset: &'static str,
+    /// Degradation threshold, multiplier, escalation; the local profile has none.
+    finer: Option<[&'static str; 3]>,
+}
+
+const BREAKER_VARIABLES: [BreakerVariables; 3] = [
+    BreakerVariables {
+        threshold: "OMNIROUTE_CIRCUIT_BREAKER_OAUTH_THRESHOLD",
+        reset: "OMNIROUTE_CIRCUIT_BREAKER_OAUTH_RESET_MS",
+        finer: Some([
+            "OMNIROUTE_PROVIDER_BREAKER_OAUTH_DEGRADATION_THRESHOLD",
+            "OMNIROUTE_PROVIDER_BREAKER_OAUTH_MAX_BACKOFF_MULTIPLIER",
+            "OMNIROUTE_PROVIDER_BREAKER_OAUTH_BACKOFF_ESCALATION_COUNT",
+        ]),
+    },
+    BreakerVariables {
+        threshold: "OMNIROUTE_CIRCUIT_BREAKER_API_KEY_THRESHOLD",
+        reset: "OMNIROUTE_CIRCUIT_BREAKER_API_KEY_RESET_MS",
+        finer: Some([
+            "OMNIROUTE_PROVIDER_BREAKER_API_KEY_DEGRADATION_THRESHOLD",
+            "OMNIROUTE_PROVIDER_BREAKER_API_KEY_MAX_BACKOFF_MULTIPLIER",
+            "OMNIROUTE_PROVIDER_BREAKER_API_KEY_BACKOFF_ESCALATION_COUNT",
+        ]),
+    },
+    BreakerVariables {
+        threshold: "OMNIROUTE_CIRCUIT_BREAKER_LOCAL_THRESHOLD",
+        reset: "OMNIROUTE_CIRCUIT_BREAKER_LOCAL_RESET_MS",
+        finer: None,
+    },
+];
+
+fn provider_breaker(
+    given: &file::ProviderBreaker,
+    variables: &BreakerVariables,
+    built_in: ProviderBreaker,
+    (path, context): (&Path, &mut Context<'_, '_>),
+) -> ProviderBreaker {
+    let mut number = |given: Option<u64>, variable: Option<&'static str>, key: &str| {
+        let of_environment = variable.and_then(|name| of_variable(name, key, context));
+        given.or(of_environment)
+    };
+    let [degradation, multiplier, escalation] =
+        variables.finer.map_or([None; 3], |names| names.map(Some));
+    let threshold = number(
+        given.failure_threshold,
+        Some(variables.threshold),
+        "failureThreshold",
+    );
+    let reset = number(
+        given.reset_timeout_ms,
+        Some(variables.reset),
+        "resetTimeoutMs",
+    );
+    let degradation = number(
+        given.degradation_threshold,
+        degradation,
+        "degradationThreshold",
+    );
+    let multiplier = number(
+        given.max_backoff_multiplier,
+        multiplier,
+        "maxBackoffMultiplier",
+    );
+    let escalation = number(
+        given.backoff_escalation_count,
+        escalation,
+        "backoffEscalationCount",
+    );
+
+    let failure_threshold = threshold.map_or(built_in.failure_threshold, small);
+    let most = failure_threshold.saturating_sub(1).max(1);
+    let is_derived = variables.finer.is_none();
+    let degradation_threshold = match degradation.map(small) {
+        Some(wanted) => wanted.min(most),
+        None if is_derived => derived_degradation(failure_threshold),
+        None => built_in.degradation_threshold.min(most),
+    };
+    if let Some(wanted) = given.degradation_threshold
+        && small(wanted) != degradation_threshold
+    {
+        let message = format!(
+            "{wanted} is not below failureThreshold {failure_threshold}; {degradation_threshold} is used"
+        );
+        context
+            .report
+            .warn(&path.key("degradationThreshold"), message);
+    }
+    ProviderBreaker {
+        failure_threshold,
+        degradation_threshold,
+        reset_timeout_ms: reset.unwrap_or(built_in.reset_timeout_ms),
+        max_backoff_multiplier: multiplier.map_or(built_in.max_backoff_multiplier, small),
+        backoff_escalation_count: escalation.map_or(built_in.backoff_escalation_count, small),
+    }
+}
+
+/// A breaker's number from the environment, within the bounds that the file's
+/// key has. What is no number of 0 or more counts as not set, with a warning.
+fn of_variable(name: &'static str, key: &str, context: &mut Context<'_, '_>) -> Option<u64> {
+    let text = context.variable(name)?;
+    let number = match scalar::number(text.trim()) {
+        Some(Value::Int(whole)) => u64::try_from(whole).ok(),
+        Some(Value::Float(number)) if number.is_finite() && number >= 0.0 =>
+        {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "cutting is the rule, the sign is known, and the cast saturates"
+            )]
+            Some(number.trunc() as u64)
+        }
+        _ => None,
+    };
+    let Some(number) = number else {
+        let message = "is not a number of 0 or more; the default is used";
+        context.report.warn_outside(Origin::Variable(name), message);
+        return None;
+    };
+    let (least, most) = shape::bounds("ProviderBreaker", key);
+    let kept = number.clamp(least, most);
+    if kept != number {
+        let message = format!("{number} is out of bounds ({least} to {most}); {kept} is used");
+        context.report.warn_outside(Origin::Variable(name), message);
+    }
+    Some(kept)
+}
+
+fn wait_for_cooldown(
+    given: &file::WaitForCooldown,
+    built_in: WaitForCooldown,
+    (path, context): (&Path, &mut Context<'_, '_>),
+) -> WaitForCooldown {
+    let max_retries = given.max_retries.map_or(built_in.max_retries, small);
+    let max_wait_ms = given
+        .max_retry_wait_sec
+        .map_or(built_in.max_wait_ms, |seconds| seconds.saturating_mul(1000));
+    let wanted = given.budget_ms.unwrap_or(built_in.budget_ms);
+    let budget_ms = wanted.max(max_wait_ms);
+    if budget_ms != wanted {
+        let message = format!("{wanted} is less than one wait; {budget_ms} is used");
+        context.report.warn(&path.key("budgetMs"), message);
+    }
+    let possible = max_retries > 0 && max_wait_ms > 0;
+    if !possible && given.enabled == Some(true) {
+        let message = "maxRetries or maxRetryWaitSec is 0, so nothing waits";
+        context.report.warn(&path.key("enabled"), message);
+    }
+    WaitForCooldown {
+        enabled: possible && given.enabled.unwrap_or(built_in.enabled),
+        max_retries,
+        max_wait_ms,
+        budget_ms,
+    }
+}
+
+fn hint_bounds(given: Option<&file::HintBounds>, built_in: HintBounds) -> HintBounds {
+    HintBounds {
+        quota_ms: given
+            .and_then(|given| given.quota_ms)
+            .unwrap_or(built_in.quota_ms),
+        rate_limit_ms: given
+            .and_then(|given| given.rate_limit_ms)
+            .unwrap_or(built_in.rate_limit_ms),
+    }
+}
+
+fn model_lockout(
+    given: file::ModelLockout,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> ModelLockout {
+    let built_in = ModelLockout::default();
+    let written = given.error_codes.unwrap_or_default();
+    let mut error_codes = Vec::new();
+    for (at, code) in written.iter().enumerate() {
+        match u16::try_from(*code) {
+            Ok(code @ 100..=599) => error_codes.push(code),
+            _ => {
+                let path = path.key("errorCodes").index(at);
+                context
+                    .report
+                    .warn(&path, format!("{code} is not a status; it is dropped"));
+            }
+        }
+    }
+    if error_codes.is_empty() {
+        error_codes = built_in.error_codes;
+    }
+    let base_cooldown_ms = given.base_cooldown_ms.unwrap_or(built_in.base_cooldown_ms);
+    let wanted = given.max_cooldown_ms.unwrap_or(built_in.max_cooldown_ms);
+    let max_cooldown_ms = wanted.max(base_cooldown_ms);
+    if max_cooldown_ms != wanted {
+        let message = format!(
+            "{wanted} is less than baseCooldownMs {base_cooldown_ms}; {max_cooldown_ms} is used"
+        );
+        context.report.warn(&path.key("maxCooldownMs"), message);
+    }
+    ModelLockout {
+        enabled: given.enabled.unwrap_or(built_in.enabled),
+        error_codes,
+        base_cooldown_ms,
+        max_cooldown_ms,
+        max_backoff_steps: given
+            .max_backoff_steps
+            .map_or(built_in.max_backoff_steps, small),
+        use_exponential_backoff: given
+            .use_exponential_backoff
+            .unwrap_or(built_in.use_exponential_backoff),
+    }
+}
+
+/// Trimmed and lowercased, since texts are compared that way.
+fn signals(given: Option<Vec<file::Signal>>) -> Vec<String> {
+    given
+        .into_iter()
+        .flatten()
+        .map(|file::Signal(text)| text.trim().to_lowercase())
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
+/// The schema's bounds are far below what 32 bits hold.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
