@@ -13,7 +13,8 @@ mod scenario;
 use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -63,11 +64,19 @@ struct Run {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
-    match Cli::parse().command {
+async fn main() -> ExitCode {
+    let done = match Cli::parse().command {
         Command::Run(run) => run.execute().await,
         Command::Ports { count } => print_ports(count),
         Command::Report { file } => print_report(&file),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With stderr gone there is nobody to tell; the exit code still does.
+            writeln!(io::stderr(), "loadgen: {error}").ok();
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -107,7 +116,7 @@ fn print_ports(count: u8) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn print_report(file: &std::path::Path) -> Result<(), Box<dyn Error>> {
+fn print_report(file: &Path) -> Result<(), Box<dyn Error>> {
     let mut measurements = Vec::new();
     for line in io::BufReader::new(std::fs::File::open(file)?).lines() {
         measurements.push(serde_json::from_str(&line?)?);
