@@ -16,8 +16,9 @@ use crate::scenario::{Load, Request, Scenario, Workload, Wrong};
 
 /// How long the answers under way at the end of a run may take before the run fails.
 const FINISH: Duration = Duration::from_secs(20);
-/// How late the timer may be and still be called on time: it counts in milliseconds.
-const TIMER_GRAIN: Duration = Duration::from_millis(2);
+/// How late a tick may be and still be called on time: the timer rounds up to a millisecond, the wait for
+/// the sockets below it does so again, and waking takes a moment.
+const TIMER_GRAIN: Duration = Duration::from_millis(3);
 /// Wrong answers that end a connection's part in the run.
 const WRONG_MAX: u32 = 100;
 /// Wrong answers that are told in full.
