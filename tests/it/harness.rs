@@ -172,7 +172,11 @@ fn broken_and_whole_streams_are_told_apart() {
         if dialect == Dialect::Responses {
             let failed = json!({"type": "response.failed", "response": {"id": "resp_1",
                 "error": {"code": "server_error", "message": "cut"}}});
-            cut += &format!("event: response.failed\ndata: {failed}\n\n");
+            cut.extend([
+                "event: response.failed\ndata: ",
+                &failed.to_string(),
+                "\n\n",
+            ]);
         } else {
             cut += &dialect.error_event("server_error", "cut");
         }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::wait::within;
 
 /// How long a call may take before the test fails.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A request being put together.
 #[derive(Clone, Debug)]
@@ -202,14 +202,13 @@ impl Answer {
     /// `Retry-After` in seconds, if it is there.
     pub fn retry_after(&self) -> Option<u64> {
         let text = self.header("retry-after")?;
-        match text.parse() {
-            Ok(seconds) => Some(seconds),
-            Err(_) => panic!("Retry-After is not whole seconds: {text}"),
-        }
+        let Ok(seconds) = text.parse() else {
+            panic!("Retry-After is not whole seconds: {text}");
+        };
+        Some(seconds)
     }
 
     /// Itself, after a look at the status.
-    #[must_use]
     pub fn expect_status(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());
         self
@@ -280,9 +279,13 @@ impl Streaming {
     pub async fn read_until(&mut self, needle: &str) {
         let reading = async {
             while !self.text().contains(needle) {
-                if !self.read_more().await {
-                    panic!("ended ({:?}) before {needle:?}: {}", self.end, self.text());
-                }
+                let more = self.read_more().await;
+                assert!(
+                    more,
+                    "ended ({:?}) before {needle:?}: {}",
+                    self.end,
+                    self.text()
+                );
             }
         };
         within(DEADLINE, "the stream goes on", reading).await;

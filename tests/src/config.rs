@@ -121,9 +121,10 @@ impl Config {
         if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
             entry.extend(more);
         }
-        match &mut self.0[list] {
-            Value::Array(entries) => entries.push(entry),
-            empty => *empty = Value::Array(vec![entry]),
+        let entries = &mut self.0[list];
+        if entries.is_null() {
+            *entries = json!([]);
         }
+        entries.as_array_mut().unwrap().push(entry);
     }
 }

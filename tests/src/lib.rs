@@ -21,7 +21,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::arithmetic_side_effects,
-    clippy::missing_panics_doc,
+    clippy::return_self_not_must_use,
     reason = "a harness fails by panicking"
 )]
 

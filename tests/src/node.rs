@@ -137,7 +137,7 @@ impl Setup {
             admin,
         };
         eventually("the node is ready", || async {
-            let answer = node.admin_call("GET", "/readyz").try_send().await.ok()?;
+            let answer = node.get("/readyz").try_send().await.ok()?;
             (answer.status == 200).then_some(())
         })
         .await;

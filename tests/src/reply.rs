@@ -292,11 +292,12 @@ impl Reply {
     fn head(&self) -> String {
         let mut head = format!("HTTP/1.1 {} Scripted\r\n", self.status);
         for (name, value) in &self.headers {
-            head += &format!("{name}: {value}\r\n");
+            head.extend([name.as_str(), ": ", value, "\r\n"]);
         }
         match self.framing {
             Framing::Length if self.header_value("content-length").is_none() => {
-                head += &format!("content-length: {}\r\n", self.data().len());
+                let length = self.data().len().to_string();
+                head.extend(["content-length: ", &length, "\r\n"]);
             }
             Framing::Chunked => head.push_str("transfer-encoding: chunked\r\n"),
             Framing::Close => head.push_str("connection: close\r\n"),

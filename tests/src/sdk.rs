@@ -53,7 +53,6 @@ pub async fn run(sdk: Sdk, scenario: &str, base_url: &str, model: &str) -> Value
 
 fn interpreter(sdk: Sdk) -> Command {
     let installed = installed();
-    let script = sources().join(sdk.script());
     let mut command = match sdk {
         Sdk::PythonOpenai | Sdk::PythonAnthropic => {
             let mut python = Command::new(installed.join("venv/bin/python"));
