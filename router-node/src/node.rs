@@ -17,6 +17,7 @@ use shared_proto::clock::Millis;
 use shared_proto::config::{Config, StoreUrl};
 use shared_proto::mirror::{Health, Mirror};
 use shared_proto::mirror::embedded::Embedded;
+use shared_proto::restate::{self, RestateRule};
 
 use crate::actor::owner::Shared;
 use crate::config::Origin;
@@ -69,6 +70,8 @@ pub(crate) struct Node {
     pub(crate) mirror: Arc<dyn Mirror>,
     pub(crate) id: String,
     pub(crate) reloads: Reloads,
+    /// Statuses that don't mean what they say.
+    pub(crate) restate: Vec<RestateRule>,
     routing: ArcSwap<Routing>,
     draining: AtomicBool,
 }
@@ -162,7 +165,7 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError>
         mirror: Arc::clone(&mirror),
         commits: observer.metrics.commits.clone(),
     };
-    let mut registry = Registry::new(shared, snapshot);
+    let mut registry = Registry::new(shared, prefix, snapshot);
     let id = config.node_id.as_ref().map_or_else(
         || format!("node-{}", uuid::Uuid::new_v4().simple()),
         |id| id.as_str().to_owned(),
@@ -175,6 +178,7 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError>
         mirror,
         id,
         reloads: Reloads::default(),
+        restate: restate::built_in(),
         routing: ArcSwap::from_pointee(routing),
         draining: AtomicBool::new(false),
     };

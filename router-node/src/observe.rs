@@ -6,9 +6,9 @@ mod metrics;
 
 use std::time::Duration;
 
-pub(crate) use journal::Journal;
+pub(crate) use journal::{ById, Journal, Newest, Shelf};
 pub(crate) use log::init as init_log;
-pub(crate) use metrics::{AttemptLabels, Metrics};
+pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 
 use crate::request::trace::Record;
 

@@ -4,6 +4,7 @@
 //! and the task that drives it never leave the thread. A client is kept for
 //! each pair of proxy and connect timeout, since both belong to the connector.
 
+pub(crate) mod answer;
 mod connector;
 
 use std::cell::RefCell;

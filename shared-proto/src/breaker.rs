@@ -34,6 +34,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::id::ConnectionId;
+use crate::mirror::key;
+use crate::mirror::record::Body;
 
 pub use rules::{BreakerRules, KindOverrides, counted_status, counts};
 
@@ -559,7 +561,9 @@ impl ProviderBreaker {
         self.written = to;
     }
 
-    fn is_clean(&self) -> bool {
+    /// Whether nothing was counted since it was last closed: a success or a
+    /// reset would change nothing.
+    pub fn is_clean(&self) -> bool {
         self.written == BreakerState::Closed
             && self.failure_count == 0
             && self.last_failure_at.is_none()
@@ -590,4 +594,9 @@ enum Verdict {
     OfTheTry,
     /// One more or one less.
     Ordinary,
+}
+
+impl Body for ProviderBreaker {
+    const KIND: &'static str = key::BREAKER;
+    const VERSION: u16 = 1;
 }

@@ -39,6 +39,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
+use crate::mirror::key;
+use crate::mirror::record::Body;
 use crate::failure::{
     Blame, Cooldown, ErrorType, Failure, HintSource, Reason, ResetHint, Terminal,
 };
@@ -84,6 +86,9 @@ pub struct ConnectionHealth {
     pub renewed_at: Option<Millis>,
     /// When error fields were last written without a change of state.
     pub noted_at: Option<Millis>,
+    /// Which credential the failures were of, as [`HealthRules::credential`]
+    /// tells them apart; another one starts afresh.
+    pub credential: Option<u64>,
 }
 
 /// A state that no timer ends.
@@ -308,8 +313,9 @@ impl ConnectionHealth {
         self.settled_at.is_some_and(|at| started_at <= at)
     }
 
-    /// Whether it holds nothing against the connection.
-    fn is_clean(&self) -> bool {
+    /// Whether it holds nothing against the connection: a success or a reset
+    /// would change nothing.
+    pub fn is_clean(&self) -> bool {
         self.terminal.is_none()
             && self.cooldown_until.is_none()
             && self.backoff_level == 0
@@ -328,7 +334,13 @@ impl ConnectionHealth {
             HealthEvent::Failed {
                 started_at,
                 failure,
-            } => self.failed(*started_at, failure, now, rules),
+            } => {
+                let mut step = self.failed(*started_at, failure, now, rules);
+                if step.changed {
+                    step.state.credential = rules.credential;
+                }
+                step
+            }
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
             HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
             HealthEvent::Reset | HealthEvent::CredentialsChanged => self.renewed(now),
@@ -540,4 +552,9 @@ impl LastError {
             rule: failure.rule.clone(),
         }
     }
+}
+
+impl Body for ConnectionHealth {
+    const KIND: &'static str = key::HEALTH;
+    const VERSION: u16 = 1;
 }

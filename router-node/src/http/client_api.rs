@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_http::encoding::Encoder;
-use actix_web::body::{BoxBody, MessageBody as _};
+use actix_web::body::MessageBody as _;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ContentEncoding, HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
@@ -184,9 +184,9 @@ fn whole_response(request: &HttpRequest, whole: Whole, after: &After, id: &str) 
         return response.body(whole.body);
     };
     response.insert_header((header::VARY, "accept-encoding"));
-    response.body(()).map_body(|head, ()| {
-        Encoder::response(encoding, head, BoxBody::new(whole.body)).boxed()
-    })
+    response
+        .body(whole.body)
+        .map_body(|head, body| Encoder::response(encoding, head, body).boxed())
 }
 
 /// The best encoding that the client names; none when it names none.

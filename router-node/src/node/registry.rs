@@ -3,7 +3,7 @@
 //! An owner is never stopped while the node runs: a connection that leaves the
 //! configuration keeps its state, so that it is still respected when it comes back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use shared_proto::breaker::{BreakerRules, ProviderBreaker};
@@ -12,7 +12,7 @@ use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::mirror::Snapshot;
 use shared_proto::mirror::commit::Expected;
-use shared_proto::mirror::key::Key;
+use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::record::{Record, Why};
 
 use crate::actor::machine::Machine;
@@ -26,14 +26,25 @@ pub(super) struct Registry {
     shared: Shared,
     /// What the mirror held at the start.
     records: HashMap<Key, Record>,
+    /// Records there that make no sense; the next change replaces them.
+    corrupt: HashSet<Key>,
     connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
     breakers: HashMap<ProviderId, Arc<BreakerCell>>,
     credentials: HashMap<ConnectionId, u64>,
 }
 
 impl Registry {
-    pub(super) fn new(shared: Shared, snapshot: Snapshot) -> Self {
+    pub(super) fn new(shared: Shared, prefix: &str, snapshot: Snapshot) -> Self {
+        let keys = Keyspace::new(prefix);
+        let mut corrupt = HashSet::new();
+        for unreadable in snapshot.unreadable {
+            tracing::warn!(%unreadable, "a stored record is left alone");
+            if let (Why::Corrupt(_), Spelled::Key(key)) = (&unreadable.why, keys.parse(&unreadable.key)) {
+                corrupt.insert(key);
+            }
+        }
         Self {
+            corrupt,
             shared,
             records: snapshot
                 .records
@@ -71,32 +82,39 @@ impl Registry {
     fn apply_connection(&mut self, routing: &Routing, slot: &Slot) {
         let connection = &slot.connection;
         let settings = &routing.config.settings;
-        let rules = HealthRules::new(settings, slot.provider.profile, connection)
-            .with_credential(fingerprint(connection));
+        let mark = fingerprint(connection);
+        let rules =
+            HealthRules::new(settings, slot.provider.profile, connection).with_credential(mark);
         let cell = &slot.cell;
-        if cell.owner().is_none() {
+        let mut before = self.credentials.insert(connection.id.clone(), mark);
+        if let Some(owner) = cell.owner() {
+            owner.do_send(NewRules::<ConnectionHealth>(rules));
+        } else {
             let key = Key::Health(connection.id.clone());
             let held = self.held::<ConnectionHealth>(&key);
+            before = held.0.credential;
             let publish = PublishHealth(Arc::clone(cell));
-            cell.own(|| Owner::start(key, held, rules.clone(), publish, self.shared.clone()));
+            cell.own(|| Owner::start(key, held, rules, publish, self.shared.clone()));
         }
-        let Some(owner) = cell.owner() else { return };
-        owner.do_send(NewRules::<ConnectionHealth>(rules));
-        // Compared inside: the same credential is no event.
-        owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
+        let changed = before.is_some_and(|before| before != mark);
+        if let Some(owner) = cell.owner().filter(|_| changed) {
+            owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
+        }
     }
 
-    fn held<M: Machine>(&mut self, key: &RecordKey) -> (M, u64) {
-        let Some(record) = self.records.remove(key) else {
-            return (M::default(), 0);
-        };
-        match record.decode::<M>() {
-            Ok(state) => (state, record.revision),
-            Err(error) => {
-                tracing::warn!(%key, %error, "a stored state can't be read; the connection starts healthy and the record is kept until its next change");
-                (M::default(), record.revision)
-            }
+    fn held<M: Machine>(&mut self, key: &Key) -> (M, Expected) {
+        if let Some(record) = self.records.remove(key) {
+            let stored = Expected::Revision(record.revision);
+            return match record.decode::<M>() {
+                Ok(state) => (state, stored),
+                Err(error) => {
+                    tracing::warn!(?key, %error, "a stored state can't be read; it starts anew and the record stays until its next change");
+                    (M::default(), stored)
+                }
+            };
         }
+        let stored = if self.corrupt.contains(key) { Expected::Corrupt } else { Expected::Absent };
+        (M::default(), stored)
     }
 }
 

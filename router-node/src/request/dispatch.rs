@@ -14,6 +14,7 @@ use shared_proto::config::Config;
 use shared_proto::failure::Failure;
 use shared_proto::hint;
 use shared_proto::protocol::Protocol;
+use shared_proto::restate::RestateRule;
 use shared_proto::stream::{
     BodyShape, ContentType, RelayOptions, StreamFailure, StreamFailureKind, Usage,
 };
@@ -40,6 +41,7 @@ pub(crate) struct Call<'a> {
     headers: &'a HeaderMap,
     config: &'a Config,
     clients: &'a Clients,
+    restate: &'a [RestateRule],
 }
 
 /// An upstream's success.
@@ -75,6 +77,7 @@ impl<'a> Call<'a> {
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,
+            restate: &request.worker.node.restate,
         }
     }
 
@@ -305,12 +308,12 @@ impl<'a> Call<'a> {
         now: Millis,
     ) -> Failure {
         let kind = match failure.kind {
-            StreamFailureKind::ErrorEvent => {
-                let body = failure.error_body.as_deref().unwrap_or_default();
-                return self.classify(candidate, answer, body, now);
-            }
+            StreamFailureKind::ErrorEvent => match &failure.error_body {
+                Some(body) => return self.classify(candidate, answer, body, now),
+                None => BadAnswer::FinishError,
+            },
             StreamFailureKind::Truncated => BadAnswer::Truncated,
-            StreamFailureKind::TruncatedToolCall => BadAnswer::TruncatedToolCall,
+            StreamFailureKind::TruncatedToolCall => BadAnswer::CutToolCall,
             StreamFailureKind::Empty => BadAnswer::Empty,
             StreamFailureKind::EventTooLarge => BadAnswer::TooLarge,
             StreamFailureKind::Garbage => BadAnswer::Garbage,

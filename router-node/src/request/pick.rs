@@ -154,17 +154,15 @@ impl<'a> Picker<'a> {
         let found = target.provider.ready(&target.model).find(usable).cloned();
         // Views are prompt but may lag a timer by a moment: the slow path looks
         // at the states themselves, and explains when it finds nobody.
-        found.or_else(|| {
-            let serving = || {
-                let all = target.provider.all.iter();
-                all.filter(|slot| slot.serves(&target.model))
-            };
-            let late = serving().find(usable).cloned();
-            if late.is_none() {
-                self.explain(target, serving(), now, trace);
-            }
-            late
-        })
+        let serving = || {
+            let all = target.provider.all.iter();
+            all.filter(|slot| slot.serves(&target.model))
+        };
+        let found = found.or_else(|| serving().filter(usable).min_by_key(|slot| slot.order()).cloned());
+        if found.is_none() {
+            self.explain(target, serving(), now, trace);
+        }
+        found
     }
 
     fn permitted(&self, slot: &Slot) -> bool {

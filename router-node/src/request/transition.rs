@@ -114,8 +114,8 @@ fn success_events(
     started_at: Millis,
     probe_generation: Option<u64>,
 ) -> (Option<HealthEvent>, Option<BreakerEvent>) {
-    let health = !candidate.slot.cell.health().is_pristine();
-    let breaker = probe_generation.is_some() || !candidate.provider.breaker.breaker().is_pristine();
+    let health = !candidate.slot.cell.health().is_clean();
+    let breaker = probe_generation.is_some() || !candidate.provider.breaker.breaker().is_clean();
     (
         health.then_some(HealthEvent::Succeeded { started_at }),
         breaker.then_some(BreakerEvent::Succeeded {

@@ -21,6 +21,8 @@ pub struct HealthRules {
     pub disable_cooling: bool,
     /// A ban also switches the connection off.
     pub auto_disable_banned: bool,
+    /// Tells the connection's credential from others; never the credential itself.
+    pub credential: Option<u64>,
 }
 
 impl HealthRules {
@@ -34,7 +36,15 @@ impl HealthRules {
             use_hints: cooldown.use_upstream_retry_hints,
             disable_cooling: connection.disable_cooling,
             auto_disable_banned: settings.auto_disable_banned_accounts,
+            credential: None,
         }
+    }
+
+    /// The same for the credential that `mark` stands for.
+    #[must_use]
+    pub const fn with_credential(mut self, mark: u64) -> Self {
+        self.credential = Some(mark);
+        self
     }
 
     /// The ladder's cooldown at `level`, ms, and the level after it.

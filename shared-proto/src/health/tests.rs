@@ -20,6 +20,7 @@ pub(super) const API_KEY: HealthRules = HealthRules {
     use_hints: true,
     disable_cooling: false,
     auto_disable_banned: false,
+    credential: None,
 };
 
 pub(super) const OAUTH: HealthRules = HealthRules {

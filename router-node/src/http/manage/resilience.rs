@@ -221,7 +221,7 @@ async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Dur
         let Some(owner) = provider.breaker.owner().filter(|_| named && holds) else {
             continue;
         };
-        let tripped = !provider.breaker.breaker().is_pristine();
+        let tripped = !provider.breaker.breaker().is_clean();
         let told = owner.send(Report::<ProviderBreaker>(BreakerEvent::Reset)).await;
         durable.push(told.ok().and_then(|reported| reported.durable));
         count = count.saturating_add(usize::from(tripped));
@@ -238,7 +238,7 @@ async fn reset_cooldowns(manager: &Manager, wanted: &ResetBody, durable: &mut Du
         let named = provider.is_none_or(|p| p == slot.provider.id.as_str())
             && connection.is_none_or(|c| c == slot.connection.id.as_str());
         let health = slot.cell.health();
-        if !named || health.is_pristine() || health.terminal.is_some() {
+        if !named || health.is_clean() || health.terminal.is_some() {
             continue;
         }
         drop(health);
