@@ -22,6 +22,7 @@ mod keys;
 mod management;
 mod metrics;
 mod passthrough;
+mod sdk;
 mod secrets;
 mod simulated;
 mod start;

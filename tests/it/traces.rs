@@ -171,3 +171,39 @@ async fn a_stream_that_broke_says_how_far_it_came() {
     let attempt = about(&trace, "attempts", "chat-a")[0];
     assert_eq!(attempt["reason"], "server_error", "{attempt}");
 }
+
+#[tokio::test]
+async fn a_refusal_carries_its_diagnostics() {
+    let upstream = Upstream::start().await;
+    let config = all_providers(&upstream.url(), &["a", "b"], &json!({}))
+        .combo("both", &["chat/m@chat-a", "chat/m@chat-b"])
+        .no_waiting();
+    let node = Node::start(&config).await;
+    for short in ["chat-a", "chat-b"] {
+        upstream.script(short, [Reply::limited(60)]);
+    }
+    ask(&node, "both").await;
+    let refused = ask(&node, "both").await.expect_status(503);
+    let told = refused.retry_after().unwrap().to_string();
+    for (name, wanted) in [
+        ("x-omniroute-combo-pool-size", "2"),
+        ("x-omniroute-combo-attempted", "0"),
+        (
+            "x-omniroute-combo-terminal-reason",
+            "all_targets_cooling_down",
+        ),
+        ("x-omniroute-recovery-action", "wait"),
+        ("x-omniroute-retry-after-seconds", told.as_str()),
+    ] {
+        assert_eq!(refused.header(name), Some(wanted), "{name}");
+    }
+    let excluded = refused
+        .header("x-omniroute-combo-excluded")
+        .unwrap_or_default();
+    let each = excluded.split(',').map(str::trim);
+    assert_eq!(
+        each.collect::<Vec<_>>(),
+        ["chat/m:connection_cooldown"; 2],
+        "{excluded}"
+    );
+}

@@ -30,16 +30,13 @@ pub fn events(text: &str) -> Vec<Event> {
 
 /// The comments of a stream, without the colon.
 pub fn comments(text: &str) -> Vec<String> {
-    let unified = text.replace("\r\n", "\n").replace('\r', "\n");
+    let unified = unified(text);
     let comments = unified.lines().filter_map(|line| line.strip_prefix(':'));
     comments.map(|text| text.trim().to_owned()).collect()
 }
 
 fn read(text: &str) -> (Vec<Event>, String) {
-    let unified = text
-        .trim_start_matches('\u{feff}')
-        .replace("\r\n", "\n")
-        .replace('\r', "\n");
+    let unified = unified(text);
     let mut events = Vec::new();
     let mut rest = unified.as_str();
     while let Some((block, tail)) = rest.split_once("\n\n") {
@@ -47,6 +44,12 @@ fn read(text: &str) -> (Vec<Event>, String) {
         events.extend(event(block));
     }
     (events, rest.to_owned())
+}
+
+/// Without a byte order mark, and with one kind of line end.
+fn unified(text: &str) -> String {
+    let text = text.trim_start_matches('\u{feff}');
+    text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 fn event(block: &str) -> Option<Event> {

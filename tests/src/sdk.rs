@@ -59,7 +59,7 @@ fn interpreter(sdk: Sdk) -> Command {
             python.arg("-I");
             python
         }
-        Sdk::NodeOpenai => Command::new("node"),
+        Sdk::NodeOpenai => Command::new(installed.join("node")),
     };
     command
         .env_clear()

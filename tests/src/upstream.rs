@@ -139,6 +139,14 @@ impl Upstream {
         self.shared.scripts.lock().unwrap().insert(key, replies);
     }
 
+    /// Sets what every key without a script of its own is answered.
+    pub fn script_all(&self, replies: impl IntoIterator<Item = Reply>) {
+        let replies: VecDeque<Reply> = replies.into_iter().collect();
+        assert!(!replies.is_empty(), "an empty script");
+        let mut scripts = self.shared.scripts.lock().unwrap();
+        scripts.insert(String::new(), replies);
+    }
+
     /// All requests so far, in order of arrival.
     pub fn requests(&self) -> Vec<Arc<Seen>> {
         self.shared.seen.borrow().clone()
@@ -182,6 +190,7 @@ impl Upstream {
 impl Shared {
     fn next(&self, key: &str) -> Reply {
         let mut scripts = self.scripts.lock().unwrap();
+        let key = if scripts.contains_key(key) { key } else { "" };
         match scripts.get_mut(key) {
             Some(replies) if replies.len() > 1 => replies.pop_front().unwrap(),
             Some(replies) => replies[0].clone(),
