@@ -92,7 +92,12 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             }
             Pick::Nobody if !targets.combo && !exhausted => {
                 if let Some(wait) = waits.next(&settings.wait_for_cooldown, &picker, now) {
-                    trace.edit(|record| record.waits_ms.push(millis(wait)));
+                    trace.edit(|record| {
+                        record.waits_ms.push(millis(wait));
+                        // What was cooling before the wait is judged anew after it.
+                        record.excluded.clear();
+                        record.more_excluded = 0;
+                    });
                     tokio::time::sleep(wait).await;
                     picker.restart();
                     continue;

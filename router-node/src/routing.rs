@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
-use shared_proto::clock::Millis;
 use shared_proto::config::{ApiKey, Combo, Config, Connection, Provider};
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
@@ -141,10 +140,5 @@ impl Routing {
     pub(crate) fn listed_models(&self) -> impl Iterator<Item = (&str, &ProviderSlot)> {
         let exact = self.exact.iter();
         exact.flat_map(|(name, providers)| providers.iter().map(move |p| (name.as_str(), &**p)))
-    }
-
-    /// Whether any connection may be used now.
-    pub(crate) fn can_route(&self, now: Millis) -> bool {
-        self.slots.values().any(|slot| slot.cell.eligible(now).is_ok())
     }
 }

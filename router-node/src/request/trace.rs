@@ -222,11 +222,6 @@ impl Trace {
         }
     }
 
-    /// Time since the request began.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
     /// Notes that the first byte of the answer left.
     pub(crate) fn first_byte(&mut self) {
         let elapsed = millis(self.started.elapsed());
