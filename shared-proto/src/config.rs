@@ -131,11 +131,11 @@ pub struct Provider {
 pub struct Endpoints {
     /// Answers in the process; no address.
     pub simulated: bool,
-    /// Base URL of the OpenAI API (chat completions and embeddings).
+    /// Base URL for chat completions and embeddings.
     pub openai: Option<String>,
-    /// Base URL of the OpenAI Responses API.
+    /// Base URL for responses.
     pub responses: Option<String>,
-    /// Base URL of the Anthropic API.
+    /// Base URL for messages.
     pub anthropic: Option<String>,
     /// Base URL of the Gemini API; no client protocol yet reaches it.
     pub gemini: Option<String>,
@@ -185,7 +185,7 @@ pub enum AuthStyle {
     Bearer,
     /// `x-api-key` (Anthropic). OAuth tokens still go as a bearer.
     XApiKey,
-    /// `api-key` (Azure OpenAI).
+    /// `api-key` (Azure).
     ApiKey,
     /// `x-goog-api-key` (Gemini).
     XGoogApiKey,

@@ -104,10 +104,10 @@ fn every_entry_has_what_its_auth_kind_needs() {
             assert_eq!(local, provider.profile == Profile::Local, "{id}: {url}");
             assert!(!url.ends_with('/'), "{id}: {url}");
         }
-        if endpoints.anthropic.is_some() {
+        if let Some(url) = &endpoints.anthropic {
             assert!(
-                endpoints.anthropic.as_ref().unwrap().ends_with("/v1"),
-                "{id}"
+                url.ends_with("/v1"),
+                "{id}: the path of a call begins below /v1"
             );
         }
     }
@@ -134,6 +134,10 @@ fn says_the_same_to_everybody_about_the_usual_ones() {
         [("anthropic-version".to_owned(), "2023-06-01".to_owned())]
     );
     assert_eq!(entry("azure-openai").provider.auth, AuthStyle::ApiKey);
+}
+
+#[test]
+fn families_have_their_flags() {
     for id in [
         "codex",
         "gemini",

@@ -6,18 +6,19 @@
 //! `x-notYet` names keys that are accepted but not acted on yet (a list holds
 //! the values that ask for nothing).
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 mod settings;
+mod words;
 
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, ModelLockout, Profiles, ProviderBreaker, Settings, Signal,
     WaitForCooldown,
 };
+pub(crate) use words::{Auth, AuthHeader, Instant, OneOrMany, ProfileName, ProtocolName, Secret};
 
 /// Configuration of a router node and of a coordinator. A number out of its
 /// bounds is clamped to the nearest bound, with a warning; a number may be
@@ -125,6 +126,7 @@ pub(crate) struct Provider {
 /// Timers of an upstream call, in ms; 0 switches one off.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "a unit belongs to its number")]
 pub(crate) struct Timeouts {
     /// DNS, TCP, proxy and TLS together. Default 10000; local servers 5000.
     #[schemars(range(min = 0, max = 86_400_000))]
@@ -276,145 +278,4 @@ pub(crate) struct ApiKey {
     pub(crate) allowed_connections: Option<Vec<String>>,
     /// The models and combos it may name. Absent or empty: all.
     pub(crate) allowed_models: Option<Vec<String>>,
-}
-
-/// A protocol that a provider speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum ProtocolName {
-    /// Chat completions and embeddings.
-    Openai,
-    /// OpenAI Responses.
-    Responses,
-    /// Anthropic Messages.
-    Anthropic,
-    /// Gemini; no client protocol reaches it yet.
-    Gemini,
-    /// Answers in the process.
-    Simulated,
-}
-
-/// One protocol or several.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum OneOrMany {
-    /// One.
-    One(ProtocolName),
-    /// Several.
-    Many(Vec<ProtocolName>),
-}
-
-impl OneOrMany {
-    /// All of them.
-    pub(crate) fn as_slice(&self) -> &[ProtocolName] {
-        match self {
-            Self::One(name) => std::slice::from_ref(name),
-            Self::Many(names) => names,
-        }
-    }
-}
-
-/// Kind of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Auth {
-    /// A static key.
-    ApiKey,
-    /// An access token, perhaps with a refresh token.
-    Oauth,
-    /// None: a local server.
-    None,
-}
-
-/// The header that carries a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum AuthHeader {
-    /// `Authorization: Bearer`.
-    Bearer,
-    /// `x-api-key`.
-    XApiKey,
-    /// `api-key`.
-    ApiKey,
-    /// `x-goog-api-key`.
-    XGoogApiKey,
-}
-
-/// Which numbers apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum ProfileName {
-    /// Subscription accounts.
-    Oauth,
-    /// API keys.
-    ApiKey,
-    /// Servers on the operator's own machines.
-    Local,
-}
-
-/// A secret: the text itself, or where to find it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Secret {
-    /// The secret itself.
-    Text(String),
-    /// Kept elsewhere; exactly one of the two.
-    Elsewhere {
-        /// The variable that holds it.
-        env: Option<String>,
-        /// The file that holds it.
-        file: Option<String>,
-    },
-}
-
-impl JsonSchema for Secret {
-    fn schema_name() -> Cow<'static, str> {
-        "Secret".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A secret: the text itself, {env: NAME} or {file: PATH}.",
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "env": {"type": "string", "description": "The variable that holds it."},
-                        "file": {
-                            "type": "string",
-                            "description": "The file that holds it, relative to the working directory."
-                        }
-                    },
-                    "additionalProperties": false,
-                    "minProperties": 1,
-                    "maxProperties": 1
-                }
-            ]
-        })
-    }
-}
-
-/// A point in time as a file writes it.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Instant {
-    /// Ms since the Unix epoch.
-    Ms(u64),
-    /// RFC 3339, or the digits of the above.
-    Text(String),
-}
-
-impl JsonSchema for Instant {
-    fn schema_name() -> Cow<'static, str> {
-        "Instant".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A time: RFC 3339, or ms since the Unix epoch.",
-            "type": ["integer", "string"],
-            "minimum": 0
-        })
-    }
 }

@@ -82,6 +82,19 @@ impl<'a> Report<'a> {
         self.warnings.push(warning);
     }
 
+    /// An oddity of the value at `path`, which holds `word` where one of `known` would make sense.
+    pub(super) fn warn_unknown<'w>(
+        &mut self,
+        path: &Path,
+        message: impl Into<String>,
+        word: &str,
+        known: impl IntoIterator<Item = &'w str>,
+    ) {
+        let mut warning = self.at(path, message.into());
+        warning.suggestion = self.suggest(word, known);
+        self.warnings.push(warning);
+    }
+
     /// A fault of a variable or option.
     pub(super) fn outside(&mut self, origin: Origin, message: impl Into<String>) {
         self.problems.push(origin.problem(message.into()));

@@ -51,9 +51,9 @@ pub(super) fn config(
         context.report.problem(&Path::default(), message);
     }
     let settings = settings::resolve(file.settings.unwrap_or_default(), context);
-    let mut providers = provider::resolve(file.providers.unwrap_or_default(), context);
+    let mut providers = provider::resolve(file.providers.as_deref().unwrap_or_default(), context);
     let (mut connections, found) = if configured {
-        let given = file.connections.unwrap_or_default();
+        let given = file.connections.as_deref().unwrap_or_default();
         (
             connection::resolve(given, &mut providers, context),
             Vec::new(),
@@ -67,8 +67,12 @@ pub(super) fn config(
     }
     zero::add_simulated(&mut connections);
     let world = World::new(&providers, &connections);
-    let combos = combo::resolve(file.combos.unwrap_or_default(), &world, context);
-    let api_keys = key::resolve(file.api_keys.unwrap_or_default(), &world, context);
+    let combos = combo::resolve(file.combos.as_deref().unwrap_or_default(), &world, context);
+    let api_keys = key::resolve(
+        file.api_keys.as_deref().unwrap_or_default(),
+        &world,
+        context,
+    );
     let server = server::server(
         file.server.unwrap_or_default(),
         !api_keys.is_empty(),

@@ -240,7 +240,9 @@ impl<'s> Walk<'s, '_, '_> {
                 }
             }
         }
-        self.counts(entries, schema, path);
+        if !self.count_fits(entries, schema, path) {
+            return Json::Object(Map::new());
+        }
         let required = schema.get("required").and_then(Json::as_array);
         for name in required.into_iter().flatten().filter_map(Json::as_str) {
             if !entries.iter().any(|entry| entry.key == name) {
@@ -251,7 +253,7 @@ impl<'s> Walk<'s, '_, '_> {
     }
 
     /// Least and greatest number of keys; ours only ever says "exactly one".
-    fn counts(&mut self, entries: &[Entry], schema: &'s Json, path: &Path) {
+    fn count_fits(&mut self, entries: &[Entry], schema: &'s Json, path: &Path) -> bool {
         let bound = |name: &str| schema.get(name).and_then(Json::as_u64);
         let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
         let too_few = bound("minProperties").is_some_and(|least| count < least);
@@ -266,6 +268,7 @@ impl<'s> Walk<'s, '_, '_> {
             let message = format!("takes exactly one of {}", listed(&keys));
             self.report.problem(path, message);
         }
+        !too_few && !too_many
     }
 
     /// What the schema would take, in words.
@@ -346,6 +349,8 @@ fn describe(node: &Node) -> &'static str {
     match node.value {
         Value::Null => "nothing",
         Value::Bool(_) => "true or false",
+        Value::Float(number) if number.is_nan() => "no number (NaN)",
+        Value::Float(number) if number.is_infinite() => "infinity",
         Value::Int(_) | Value::Float(_) => "a number",
         Value::Text(_) => "text",
         Value::List(_) => "a list",

@@ -363,7 +363,7 @@ not_yet! {
         r#match: String,
         /// What the failure is charged to.
         scope: String,
-        /// Its reason. Default quota_exhausted.
+        /// Its reason. Default `quota_exhausted`.
         reason: String,
         /// How long, ms.
         #[schemars(range(min = 0, max = 86_400_000))]

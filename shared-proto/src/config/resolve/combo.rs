@@ -39,7 +39,7 @@ const COMBO_NAME: NameRule = NameRule {
 
 /// Resolves the combos.
 pub(super) fn resolve(
-    given: Vec<file::Combo>,
+    given: &[file::Combo],
     world: &World<'_>,
     context: &mut Context<'_, '_>,
 ) -> Vec<Combo> {

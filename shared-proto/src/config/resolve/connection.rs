@@ -18,7 +18,7 @@ const LATER_SWITCHES: [&str; 3] = ["extraApiKeys", "passthroughModels", "rotatio
 /// Resolves the connections. A provider whose address only the operator knows
 /// takes it from its first connection.
 pub(super) fn resolve(
-    given: Vec<file::Connection>,
+    given: &[file::Connection],
     providers: &mut BTreeMap<ProviderId, Provider>,
     context: &mut Context<'_, '_>,
 ) -> Vec<Connection> {
@@ -38,9 +38,9 @@ pub(super) fn resolve(
             && let Some(provider) = providers.get_mut(&connection.provider)
             && provider.endpoints.protocols().is_empty()
         {
-            own.protocols
-                .iter()
-                .for_each(|protocol| provider.endpoints.set(*protocol, url));
+            for protocol in &own.protocols {
+                provider.endpoints.set(*protocol, url);
+            }
         }
     }
     connections
@@ -103,14 +103,12 @@ fn one(
 
 /// The connection's own address: its `baseUrl`, else the one among its switches.
 fn base_url(file: &file::Connection, path: &Path, context: &mut Context<'_, '_>) -> Option<String> {
-    let (text, path) = match &file.base_url {
-        Some(text) => (text.as_str(), path.key("baseUrl")),
-        None => {
-            let specific = file.provider_specific_data.as_ref()?;
-            let text = specific.get("baseUrl")?.as_str()?;
-            (text, path.key("providerSpecificData").key("baseUrl"))
-        }
-    };
+    if let Some(text) = &file.base_url {
+        return url::base_url(text, &path.key("baseUrl"), context);
+    }
+    let specific = file.provider_specific_data.as_ref()?;
+    let text = specific.get("baseUrl")?.as_str()?;
+    let path = path.key("providerSpecificData").key("baseUrl");
     url::base_url(text, &path, context)
 }
 

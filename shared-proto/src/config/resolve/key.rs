@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::id::{ApiKeyId, ConnectionId};
 
-use super::super::problem::{Path, nearest, shorten};
+use super::super::problem::{Path, shorten};
 use super::super::{ApiKey, file};
 use super::{Context, ID, World, check_name, length};
 
@@ -28,7 +28,7 @@ const SHORT_KEY: usize = 20;
 
 /// Resolves the keys; each is kept as its hash.
 pub(super) fn resolve(
-    given: Vec<file::ApiKey>,
+    given: &[file::ApiKey],
     world: &World<'_>,
     context: &mut Context<'_, '_>,
 ) -> Vec<ApiKey> {
@@ -143,12 +143,9 @@ fn check_scopes(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) 
                 context.report.warn(&path, message);
             }
             None => {
-                let mut message =
-                    format!("`{}` is no known scope and grants nothing", shorten(scope));
-                if let Some(word) = nearest(scope, SCOPES.iter().map(|(known, _)| *known)) {
-                    message.push_str(&format!("; did you mean `{word}`?"));
-                }
-                context.report.warn(&path, message);
+                let message = format!("`{}` is no known scope and grants nothing", shorten(scope));
+                let known = SCOPES.iter().map(|(known, _)| *known);
+                context.report.warn_unknown(&path, message, scope, known);
             }
         }
     }

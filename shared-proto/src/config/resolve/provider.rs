@@ -68,7 +68,7 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
 
 /// The catalogue with the file's additions and overrides.
 pub(super) fn resolve(
-    given: Vec<file::Provider>,
+    given: &[file::Provider],
     context: &mut Context<'_, '_>,
 ) -> BTreeMap<ProviderId, Provider> {
     let built_in = catalogue::entries().unwrap_or_default();
@@ -152,76 +152,65 @@ fn endpoints(
     path: &Path,
     context: &mut Context<'_, '_>,
 ) -> Endpoints {
-    let before = base.map_or_else(Endpoints::default, |entry| entry.provider.endpoints.clone());
+    let nowhere = Endpoints::default();
+    let before = base.map_or(&nowhere, |entry| &entry.provider.endpoints);
+    let own_url = base.and_then(|entry| entry.own_url.as_ref());
     let url_path = path.key("baseUrl");
     let url = file
         .base_url
         .as_deref()
         .and_then(|text| url::base_url(text, &url_path, context));
     let named = file.protocol.as_ref().map(file::OneOrMany::as_slice);
-    if named.is_some_and(<[ProtocolName]>::is_empty) {
-        context
-            .report
-            .problem(&path.key("protocol"), "names no protocol");
-    }
     let simulated = named.map_or(before.simulated, |named| {
         named.contains(&ProtocolName::Simulated)
     });
     if simulated {
-        if named.is_some_and(|named| named.len() > 1) {
-            let message = "`simulated` answers in the process and goes with no other protocol";
-            context.report.problem(&path.key("protocol"), message);
-        }
-        if file.base_url.is_some() {
-            let message = "a simulated provider answers in the process and has no baseUrl";
-            context.report.problem(&url_path, message);
-        }
+        refuse_mixture(file, path, context);
         return Endpoints {
             simulated,
             ..Endpoints::default()
         };
     }
-    match (named, url) {
-        (None, None) => {
-            if base.is_none() && !context.report.faulty_below(&path.key("protocol")) {
-                let message = "is missing; a provider that is not in the catalogue needs it";
-                context.report.problem(&path.key("protocol"), message);
+    let spoken = before.protocols();
+    let of_base = own_url.map_or(spoken.as_slice(), |own| own.protocols.as_slice());
+    let protocols = named.unwrap_or(of_base);
+    let protocol_path = path.key("protocol");
+    if protocols.is_empty() && !context.report.faulty_below(&protocol_path) {
+        let message = "is missing; a provider that is not in the catalogue needs it";
+        context.report.problem(&protocol_path, message);
+    }
+    // An address of one protocol leaves those of the others alone.
+    let mut after = match (&url, named) {
+        (Some(_), Some(_)) => before.clone(),
+        _ => Endpoints::default(),
+    };
+    for protocol in protocols {
+        match url.as_deref().or_else(|| before.get(*protocol)) {
+            Some(url) => after.set(*protocol, url),
+            None if file.base_url.is_some() || own_url.is_some() => {}
+            None => {
+                let message = "is missing; the protocol needs an address";
+                context.report.problem(&url_path, message);
+                break;
             }
-            before
         }
-        (None, Some(url)) => {
-            let own = base.and_then(|entry| entry.own_url.as_ref());
-            let spoken = before.protocols();
-            let protocols = own.map_or(spoken.as_slice(), |own| own.protocols.as_slice());
-            if protocols.is_empty() && !context.report.faulty_below(&path.key("protocol")) {
-                let message = "is missing; a provider that is not in the catalogue needs it";
-                context.report.problem(&path.key("protocol"), message);
-            }
-            let mut after = Endpoints::default();
-            protocols
-                .iter()
-                .for_each(|protocol| after.set(*protocol, &url));
-            after
-        }
-        (Some(named), Some(url)) => {
-            let mut after = before;
-            named.iter().for_each(|protocol| after.set(*protocol, &url));
-            after
-        }
-        (Some(named), None) => {
-            let mut after = Endpoints::default();
-            let may_come_later = base.is_some_and(|entry| entry.own_url.is_some());
-            for protocol in named {
-                if let Some(url) = before.get(*protocol) {
-                    after.set(*protocol, url);
-                } else if file.base_url.is_none() && !may_come_later {
-                    let message = "is missing; the protocol needs an address";
-                    context.report.problem(&url_path, message);
-                    break;
-                }
-            }
-            after
-        }
+    }
+    after
+}
+
+/// A provider that answers in the process has neither address nor other protocols.
+fn refuse_mixture(file: &file::Provider, path: &Path, context: &mut Context<'_, '_>) {
+    let named = file
+        .protocol
+        .as_ref()
+        .map_or(0, |named| named.as_slice().len());
+    if named > 1 {
+        let message = "`simulated` answers in the process and goes with no other protocol";
+        context.report.problem(&path.key("protocol"), message);
+    }
+    if file.base_url.is_some() {
+        let message = "a simulated provider answers in the process and has no baseUrl";
+        context.report.problem(&path.key("baseUrl"), message);
     }
 }
 

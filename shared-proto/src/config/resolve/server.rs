@@ -90,22 +90,18 @@ fn admin_token(
     context: &mut Context<'_, '_>,
 ) -> Option<SecretString> {
     let variable = "OMNIROUTE_ADMIN_TOKEN";
-    let (token, from) = match context.variable(variable) {
-        Some(text) => {
-            let from = From::Outside(Origin::Variable(variable));
-            let token = text.trim();
-            if token.chars().any(char::is_control) {
-                context
-                    .report
-                    .problem_of(&from, "holds a line break or another control character");
-                return None;
-            }
-            (SecretString::from(token), from)
+    let (token, from) = if let Some(text) = context.variable(variable) {
+        let from = From::Outside(Origin::Variable(variable));
+        let token = text.trim();
+        if token.chars().any(char::is_control) {
+            let message = "holds a line break or another control character";
+            context.report.problem_of(&from, message);
+            return None;
         }
-        None => {
-            let path = path.key("adminToken");
-            (context.secret(given?, &path)?, From::File(path))
-        }
+        (SecretString::from(token), from)
+    } else {
+        let path = path.key("adminToken");
+        (context.secret(given?, &path)?, From::File(path))
     };
     if length(&token) < SHORT_TOKEN {
         let message = format!("shorter than {SHORT_TOKEN} characters; use a longer, random one");

@@ -290,14 +290,12 @@ fn model_lockout(
     let written = given.error_codes.unwrap_or_default();
     let mut error_codes = Vec::new();
     for (at, code) in written.iter().enumerate() {
-        match u16::try_from(*code) {
-            Ok(code @ 100..=599) => error_codes.push(code),
-            _ => {
-                let path = path.key("errorCodes").index(at);
-                context
-                    .report
-                    .warn(&path, format!("{code} is not a status; it is dropped"));
-            }
+        if let Ok(code @ 100..=599) = u16::try_from(*code) {
+            error_codes.push(code);
+        } else {
+            let path = path.key("errorCodes").index(at);
+            let message = format!("{code} is not a status; it is dropped");
+            context.report.warn(&path, message);
         }
     }
     if error_codes.is_empty() {

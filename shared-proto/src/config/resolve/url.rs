@@ -33,7 +33,8 @@ impl<'a> Url<'a> {
             let (host, port) = inner.split_once(']').ok_or("the address lacks its `]`")?;
             (
                 host,
-                port.strip_prefix(':').or((!port.is_empty()).then_some("?")),
+                port.strip_prefix(':')
+                    .or_else(|| (!port.is_empty()).then_some("?")),
             )
         } else {
             match address.rsplit_once(':') {

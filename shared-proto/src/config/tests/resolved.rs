@@ -1,0 +1,423 @@
+//! What a right file comes to.
+
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+
+use super::super::{
+    AuthKind, AuthStyle, Credential, Overrides, Source, StoreUrl, StrategyName, Timeouts, load,
+};
+use super::{Surroundings, bad, good, load_text};
+use crate::failure::Profile;
+use crate::protocol::Protocol;
+
+#[test]
+fn command_line_goes_before_variable_before_file() {
+    let text = "server: {listen: '127.0.0.1:1'}\nstore: {url: 'embedded:from-file'}\n";
+    let source = Source {
+        name: "f",
+        bytes: text.as_bytes(),
+    };
+    let listen = |env: &Surroundings, overrides: &Overrides| {
+        let config = load(Some(&source), env, overrides).unwrap().config;
+        (config.server.listen.to_string(), config.store.url)
+    };
+    let none = Overrides::default();
+    let from_file = StoreUrl::Disk("from-file".into());
+    assert_eq!(
+        listen(&Surroundings::default(), &none),
+        ("127.0.0.1:1".to_owned(), from_file)
+    );
+    let env = Surroundings::with(&[
+        ("OMNIROUTE_LISTEN", "localhost:2"),
+        ("OMNIROUTE_STORE_URL", "embedded:memory"),
+    ]);
+    assert_eq!(
+        listen(&env, &none),
+        ("127.0.0.1:2".to_owned(), StoreUrl::Memory)
+    );
+    let both = Overrides {
+        listen: Some("[::1]:3".to_owned()),
+        store: Some("embedded:/var/lib/x".to_owned()),
+    };
+    let disk = StoreUrl::Disk("/var/lib/x".into());
+    assert_eq!(listen(&env, &both), ("[::1]:3".to_owned(), disk));
+    let wrong = Overrides {
+        listen: Some("3".to_owned()),
+        store: Some("sqlite:x".to_owned()),
+    };
+    let told: Vec<String> = load(Some(&source), &env, &wrong)
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].starts_with("command line: --listen: `3` is not an address"),
+        "{told:?}"
+    );
+    assert!(
+        told[1].starts_with("command line: --store: not a store"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn other_machines_need_keys() {
+    let open = "server: {listen: '0.0.0.0:8080'}\n";
+    assert!(bad(open)[0].contains("no apiKeys are configured"));
+    let keyed = format!("{open}apiKeys: [{{id: a, key: a-key-of-some-length}}]\n");
+    let loaded = good(&keyed);
+    let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("management stays off at 0.0.0.0:8080")),
+        "{told:?}"
+    );
+    // One fault, not two: the keys are there, but faulty.
+    let faulty = format!("{open}apiKeys: [{{id: a, key: 5}}]\n");
+    assert_eq!(bad(&faulty).len(), 1);
+    let env = Surroundings::with(&[("OMNIROUTE_LISTEN", "[::]:80")]);
+    let told = load_text("store: {}", &env).unwrap_err();
+    assert_eq!(
+        (told[0].file.as_str(), told[0].path.as_str()),
+        ("environment", "OMNIROUTE_LISTEN")
+    );
+    let same = "server: {listen: '127.0.0.1:80', adminListen: '127.0.0.1:80'}";
+    assert!(bad(same)[0].contains("is the address of the client API"));
+}
+
+#[test]
+fn keys_are_kept_as_hashes() {
+    let loaded = good(
+        "apiKeys:\n  - {id: a, key: test-test-test-test-test}\n  - {id: b, sha256: 9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08, allowedModels: [x]}\n",
+    );
+    let keys = &loaded.config.api_keys;
+    let expected = Sha256::digest("test-test-test-test-test");
+    assert_eq!(keys[0].sha256[..], expected[..]);
+    assert_eq!(keys[1].sha256[..3], [0x9f, 0x86, 0xd0]);
+    assert_eq!(keys[0].allowed_connections, None);
+    assert_eq!(keys[1].allowed_models, ["x"]);
+    assert!(!format!("{:?}", loaded.config).contains("test-test"));
+}
+
+#[test]
+fn secrets_come_from_text_variable_or_file() {
+    let mut env = Surroundings::with(&[("KEY", " from-variable ")]);
+    env.files
+        .insert("/key".to_owned(), "from-file\n".to_owned());
+    let text = "connections:\n  - {id: a, provider: openai, apiKey: plain}\n  \
+                - {id: b, provider: openai, apiKey: {env: KEY}}\n  \
+                - {id: c, provider: openai, apiKey: {file: /key}}\n";
+    let loaded = load_text(text, &env).unwrap();
+    let keys: Vec<&str> = loaded
+        .config
+        .connections
+        .iter()
+        .filter_map(|c| match &c.credential {
+            Credential::ApiKey(key) => Some(key.expose_secret()),
+            Credential::None | Credential::Oauth { .. } => None,
+        })
+        .collect();
+    assert_eq!(keys, ["plain", "from-variable", "from-file"]);
+    let shown = format!("{:?}", loaded.config);
+    assert!(!shown.contains("from-variable") && !shown.contains("from-file"));
+}
+
+#[test]
+fn oauth_connections_hold_tokens() {
+    let text = |at: &str| {
+        format!(
+            "connections: [{{id: a, provider: claude, oauth: {{accessToken: t, expiresAt: {at}}}}}]"
+        )
+    };
+    for (written, ms) in [
+        ("2026-10-01T12:00:00Z", 1_790_856_000_000),
+        ("1790856000000", 1_790_856_000_000),
+        ("'1790856000000'", 1_790_856_000_000_u64),
+    ] {
+        let loaded = good(&text(written));
+        let Credential::Oauth {
+            access_token,
+            refresh_token,
+            expires_at_ms,
+        } = &loaded.config.connections[0].credential
+        else {
+            panic!("{written}")
+        };
+        assert_eq!(access_token.expose_secret(), "t");
+        assert!(refresh_token.is_none());
+        assert_eq!(*expires_at_ms, Some(ms), "{written}");
+    }
+    // An account with tokens at a provider that otherwise takes keys.
+    let mixed = good("connections: [{id: a, provider: anthropic, oauth: {accessToken: t}}]");
+    assert!(matches!(
+        mixed.config.connections[0].credential,
+        Credential::Oauth { .. }
+    ));
+}
+
+#[test]
+fn a_provider_of_ones_own() {
+    let loaded = good(
+        "providers:\n  - id: acme\n    protocol: [openai, anthropic]\n    baseUrl: https://acme.example/v1/\n    \
+         models: ['acme-*']\n    passthroughModels: true\n    lenientStreamEnd: true\n    defaultHeaders: {X-Team: blue}\n    \
+         timeouts: {firstContentMs: 5, totalMs: 0}\n",
+    );
+    let of = |id: &str| &loaded.config.providers[id];
+    let acme = of("acme");
+    assert_eq!(
+        acme.endpoints.base_url(Protocol::Embeddings),
+        Some("https://acme.example/v1")
+    );
+    assert_eq!(
+        acme.endpoints.base_url(Protocol::Messages),
+        Some("https://acme.example/v1")
+    );
+    assert!(!acme.endpoints.offers(Protocol::Responses));
+    assert_eq!(
+        (acme.auth, acme.auth_kind, acme.profile),
+        (AuthStyle::Bearer, AuthKind::ApiKey, Profile::ApiKey)
+    );
+    assert!(acme.per_model_quota && acme.lenient_stream_end);
+    assert_eq!(
+        acme.default_headers,
+        [("x-team".to_owned(), "blue".to_owned())]
+    );
+    assert_eq!(
+        (acme.timeouts.first_content_ms, acme.timeouts.total_ms),
+        (5, 0)
+    );
+    assert_eq!(
+        acme.timeouts.connect_ms,
+        Timeouts::of(Profile::ApiKey).connect_ms
+    );
+    assert!(acme.serves("acme-large") && !acme.serves("large"));
+}
+
+#[test]
+fn what_follows_from_protocol_and_auth() {
+    let loaded = good(
+        "providers:\n  - {id: claudish, protocol: anthropic, baseUrl: 'https://b.example/v1'}\n  \
+         - {id: bearer, protocol: anthropic, baseUrl: 'https://b.example/v1', authHeader: bearer}\n  \
+         - {id: free, protocol: openai, baseUrl: 'http://c.example', auth: none}\n  \
+         - {id: lab, protocol: openai, baseUrl: 'http://c.example', auth: none, profile: local}\n  \
+         - {id: pretend, protocol: simulated, auth: none, models: [pretend-1]}\n",
+    );
+    let of = |id: &str| &loaded.config.providers[id];
+    assert_eq!(of("claudish").auth, AuthStyle::XApiKey);
+    assert_eq!(of("bearer").auth, AuthStyle::Bearer);
+    assert_eq!(of("free").profile, Profile::Oauth);
+    assert_eq!(of("lab").profile, Profile::Local);
+    assert_eq!(of("lab").timeouts, Timeouts::of(Profile::Local));
+    assert!(of("pretend").endpoints.simulated && of("pretend").serves("pretend-1"));
+}
+
+#[test]
+fn the_catalogue_is_overridden_field_by_field() {
+    let loaded = good(
+        "providers:\n  - {id: openai, baseUrl: 'http://mock/v1'}\n  \
+         - {id: deepseek, protocol: anthropic, baseUrl: 'http://mock/a'}\n  \
+         - {id: xai, protocol: openai}\n  \
+         - {id: anthropic, defaultHeaders: {anthropic-beta: x}, models: []}\n  \
+         - {id: vllm, auth: apiKey, timeouts: {connectMs: 1}}\n  \
+         - {id: groq, profile: local}\n",
+    );
+    let of = |id: &str| &loaded.config.providers[id];
+    assert_eq!(
+        of("openai").endpoints.openai.as_deref(),
+        Some("http://mock/v1")
+    );
+    assert_eq!(
+        of("openai").endpoints.responses.as_deref(),
+        Some("http://mock/v1")
+    );
+    assert!(of("openai").serves("gpt-4o"));
+    assert_eq!(
+        of("deepseek").endpoints.anthropic.as_deref(),
+        Some("http://mock/a")
+    );
+    assert_eq!(
+        of("deepseek").endpoints.openai.as_deref(),
+        Some("https://api.deepseek.com/v1")
+    );
+    assert!(of("xai").endpoints.openai.is_some() && of("xai").endpoints.responses.is_none());
+    let names: Vec<&str> = of("anthropic")
+        .default_headers
+        .iter()
+        .map(|(name, _)| &**name)
+        .collect();
+    assert_eq!(names, ["anthropic-beta", "anthropic-version"]);
+    assert!(!of("anthropic").serves("claude-x"));
+    assert_eq!(of("anthropic").auth, AuthStyle::XApiKey);
+    assert_eq!(
+        (of("vllm").profile, of("vllm").auth_kind),
+        (Profile::Local, AuthKind::ApiKey)
+    );
+    assert_eq!(of("vllm").timeouts.connect_ms, 1);
+    assert_eq!(of("groq").timeouts, Timeouts::of(Profile::Local));
+}
+
+#[test]
+fn flags_and_addresses_of_the_catalogue_are_overridden_too() {
+    let loaded = good(
+        "providers:\n  - {id: opencode-go, egressBucketFamily: '', perModelQuota: false}\n  \
+         - {id: azure-openai, baseUrl: 'https://mine.example/openai/v1'}\n\
+         connections:\n  - {id: az, provider: azure-openai, apiKey: k}\n",
+    );
+    let of = |id: &str| &loaded.config.providers[id];
+    assert_eq!(
+        (
+            of("opencode-go").egress_bucket_family.as_deref(),
+            of("opencode-go").per_model_quota
+        ),
+        (None, false)
+    );
+    let azure = of("azure-openai");
+    assert!(
+        azure.endpoints.offers(Protocol::Responses) && !azure.endpoints.offers(Protocol::Messages)
+    );
+    assert_eq!(azure.auth, AuthStyle::ApiKey);
+}
+
+#[test]
+fn an_address_may_be_the_connections_own() {
+    let loaded = good(
+        "connections:\n  - {id: a, provider: azure-openai, apiKey: k, baseUrl: 'https://a.example/openai/v1/'}\n  \
+         - {id: b, provider: azure-openai, apiKey: k, providerSpecificData: {baseUrl: 'https://b.example/openai/v1', disableCooling: true}}\n",
+    );
+    let urls: Vec<Option<&str>> = loaded
+        .config
+        .connections
+        .iter()
+        .map(|c| c.base_url.as_deref())
+        .collect();
+    assert_eq!(
+        urls,
+        [
+            Some("https://a.example/openai/v1"),
+            Some("https://b.example/openai/v1"),
+            None
+        ]
+    );
+    assert!(
+        loaded.config.providers["azure-openai"]
+            .endpoints
+            .offers(Protocol::ChatCompletions)
+    );
+    assert!(loaded.config.connections[1].disable_cooling);
+}
+
+#[test]
+fn a_connection_never_leads_back_to_the_router() {
+    let connection = "connections: [{id: a, provider: llama-cpp}]";
+    assert_eq!(bad(connection).len(), 1);
+    good(&format!(
+        "server: {{listen: '127.0.0.1:9000'}}\n{connection}"
+    ));
+    for url in ["http://localhost:8080/v1", "http://127.0.0.1:8080"] {
+        let text =
+            format!("connections: [{{id: a, provider: openai, apiKey: k, baseUrl: '{url}'}}]");
+        assert_eq!(bad(&text).len(), 1, "{url}");
+    }
+    for url in [
+        "http://localhost:8081/v1",
+        "http://10.0.0.1:8080",
+        "https://localhost/v1",
+    ] {
+        good(&format!(
+            "connections: [{{id: a, provider: openai, apiKey: k, baseUrl: '{url}'}}]"
+        ));
+    }
+}
+
+#[test]
+fn combos_list_their_targets_in_order() {
+    let loaded = good(
+        "connections: [{id: a, provider: openai, apiKey: k, priority: 3, models: ['gpt-*']}]\n\
+         combos:\n  - name: fast\n    targets:\n      - {model: openai/gpt-4o, connection: a}\n      - {model: openai/gpt-5}\n  \
+         - {name: deep, strategy: priority, targets: [{model: openrouter/meta-llama/llama-3}]}\n",
+    );
+    let combos = &loaded.config.combos;
+    assert_eq!(combos[0].strategy, StrategyName::Priority);
+    assert_eq!(
+        combos[0].targets[0].connection.as_ref().unwrap().as_str(),
+        "a"
+    );
+    assert_eq!(combos[0].targets[1].connection, None);
+    let deep = &combos[1].targets[0];
+    assert_eq!(
+        (deep.provider.as_str(), &*deep.model, deep.weight),
+        ("openrouter", "meta-llama/llama-3", 1)
+    );
+    let connection = &loaded.config.connections[0];
+    assert_eq!((connection.priority, connection.enabled), (3, true));
+    assert!(connection.serves("gpt-4o") && !connection.serves("o3"));
+}
+
+#[test]
+fn node_id_and_secret_key_come_from_variables() {
+    let env = |key: &str| {
+        Surroundings::with(&[
+            ("OMNIROUTE_SECRET_KEY", key),
+            ("OMNIROUTE_NODE_ID", "node-1"),
+        ])
+    };
+    for key in [
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
+    ] {
+        let config = load_text("{}", &env(key)).unwrap().config;
+        let secret = config.secret_key.unwrap();
+        assert_eq!(secret.expose_secret()[..4], [0, 1, 2, 3]);
+        assert_eq!(config.node_id.unwrap().as_str(), "node-1");
+    }
+    let url_safe = "_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-8=";
+    assert!(load_text("{}", &env(url_safe)).is_ok());
+    for key in [
+        "AAEC",
+        "not base64 at all",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gIQ==",
+    ] {
+        let told = load_text("{}", &env(key)).unwrap_err();
+        assert_eq!(told[0].path, "OMNIROUTE_SECRET_KEY", "{key}");
+        assert!(!told[0].message.contains(key));
+    }
+    let bad_id = Surroundings::with(&[("OMNIROUTE_NODE_ID", "a b")]);
+    assert_eq!(
+        load_text("{}", &bad_id).unwrap_err()[0].path,
+        "OMNIROUTE_NODE_ID"
+    );
+}
+
+#[test]
+fn stores_of_the_next_version_are_named_as_such() {
+    for (url, fits) in [
+        ("embedded:memory", true),
+        ("embedded:./here", true),
+        ("embedded:", false),
+        ("redis://h", false),
+        ("rediss://user:pw@h", false),
+        ("redis+sentinel://h1,h2/master/0", false),
+        ("redis+cluster://h1,h2", false),
+        ("sqlite://x", false),
+        ("memory", false),
+    ] {
+        let text = format!("store: {{url: '{url}'}}");
+        if fits {
+            good(&text);
+            continue;
+        }
+        let told = bad(&text);
+        assert_eq!(told.len(), 1, "{url}");
+        assert_eq!(
+            told[0].contains("not available in this version"),
+            url.starts_with("redis"),
+            "{told:?}"
+        );
+        assert!(
+            told[0].ends_with("use embedded:PATH or embedded:memory"),
+            "{told:?}"
+        );
+        assert!(!told[0].contains("pw"), "{told:?}");
+    }
+}

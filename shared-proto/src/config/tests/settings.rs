@@ -1,0 +1,211 @@
+//! Numbers: defaults, clamps, and who goes before whom.
+
+use super::super::{ModelLockout, ProviderBreaker, Settings, shape};
+use super::{Surroundings, bad, good, load_text};
+
+fn settings(text: &str) -> Settings {
+    good(&format!("settings: {text}")).config.settings
+}
+
+fn breaker(text: &str) -> ProviderBreaker {
+    let text = format!("{{resilience: {{providerBreaker: {{apikey: {text}}}}}}}");
+    settings(&text).provider_breaker.api_key
+}
+
+fn lockout(text: &str) -> ModelLockout {
+    settings(&format!("{{modelLockout: {text}}}")).model_lockout
+}
+
+#[test]
+fn profiles_have_their_own_numbers() {
+    let built_in = Settings::default();
+    let cooldown = |c: &super::super::ConnectionCooldown| {
+        (
+            c.base_cooldown_ms,
+            c.max_backoff_steps,
+            c.use_upstream_retry_hints,
+        )
+    };
+    let all = &built_in.connection_cooldown;
+    assert_eq!(cooldown(&all.oauth), (5000, 8, true));
+    assert_eq!(cooldown(&all.api_key), (3000, 5, true));
+    assert_eq!(cooldown(&all.local), (2000, 3, true));
+    let breaker = |b: &ProviderBreaker| {
+        (
+            b.failure_threshold,
+            b.degradation_threshold,
+            b.reset_timeout_ms,
+            b.max_backoff_multiplier,
+            b.backoff_escalation_count,
+        )
+    };
+    let all = &built_in.provider_breaker;
+    assert_eq!(breaker(&all.oauth), (8, 5, 60_000, 8, 2));
+    assert_eq!(breaker(&all.api_key), (12, 7, 30_000, 4, 3));
+    // BRK-21: derived, so that "degraded" is never seen at the local defaults.
+    assert_eq!(breaker(&all.local), (2, 2, 15_000, 16, 3));
+    assert_eq!(built_in, settings("{}"));
+    assert_eq!(built_in.max_cooldown_ms, 1_800_000);
+    assert_eq!(built_in.hint_bounds.quota_ms, 30 * 86_400_000);
+    assert_eq!(built_in.hint_bounds.rate_limit_ms, 8 * 86_400_000);
+    assert_eq!(built_in.max_attempts, 30);
+}
+
+#[test]
+fn brk_16_degradation_stays_below_the_threshold() {
+    let both = breaker("{failureThreshold: 3, degradationThreshold: 9}");
+    assert_eq!((both.failure_threshold, both.degradation_threshold), (3, 2));
+    let low = breaker("{failureThreshold: 4}");
+    assert_eq!((low.failure_threshold, low.degradation_threshold), (4, 3));
+    let one = breaker("{failureThreshold: 1, degradationThreshold: 1}");
+    assert_eq!((one.failure_threshold, one.degradation_threshold), (1, 1));
+    let local = settings("{resilience: {providerBreaker: {local: {failureThreshold: 10}}}}");
+    assert_eq!(local.provider_breaker.local.degradation_threshold, 6);
+}
+
+#[test]
+fn api_15_numbers_are_clamped() {
+    let clamped = breaker("{resetTimeoutMs: 10, failureThreshold: 0}");
+    assert_eq!(
+        (clamped.reset_timeout_ms, clamped.failure_threshold),
+        (1000, 1)
+    );
+    let of =
+        "{resilience: {connectionCooldown: {apiKey: {baseCooldownMs: -5, maxBackoffSteps: 99}}}}";
+    let cooldown = settings(of).connection_cooldown.api_key;
+    assert_eq!(
+        (cooldown.base_cooldown_ms, cooldown.max_backoff_steps),
+        (0, 32)
+    );
+}
+
+#[test]
+fn numbers_may_be_strings_or_have_fractions() {
+    assert_eq!(breaker("{failureThreshold: '9'}").failure_threshold, 9);
+    assert_eq!(breaker("{failureThreshold: ' 9.9 '}").failure_threshold, 9);
+    assert_eq!(breaker("{failureThreshold: 9.9}").failure_threshold, 9);
+    assert_eq!(breaker("{failureThreshold: 1e30}").failure_threshold, 1000);
+    assert_eq!(breaker("{failureThreshold: -1e30}").failure_threshold, 1);
+    assert_eq!(breaker("{failureThreshold: 0x10}").failure_threshold, 16);
+    assert_eq!(breaker("{failureThreshold: null}").failure_threshold, 12);
+    for wrong in [
+        "{failureThreshold: nine}",
+        "{failureThreshold: true}",
+        "{failureThreshold: .nan}",
+        "{failureThreshold: ''}",
+    ] {
+        let text = format!("settings: {{resilience: {{providerBreaker: {{oauth: {wrong}}}}}}}");
+        assert_eq!(bad(&text).len(), 1, "{wrong}");
+    }
+}
+
+#[test]
+fn api_16_a_wait_without_tries_or_time_is_off() {
+    let wait = |text: &str| {
+        settings(&format!("{{resilience: {{waitForCooldown: {text}}}}}")).wait_for_cooldown
+    };
+    assert!(wait("{}").enabled);
+    assert!(!wait("{maxRetries: 0}").enabled);
+    assert!(!wait("{maxRetryWaitSec: 0}").enabled);
+    assert!(!wait("{enabled: false}").enabled);
+    let long = wait("{maxRetryWaitSec: 400, budgetMs: 5, maxRetries: 11}");
+    assert_eq!(
+        (long.max_wait_ms, long.budget_ms, long.max_retries),
+        (300_000, 300_000, 10)
+    );
+    let short = wait("{maxRetryWaitSec: 2, budgetMs: 5}");
+    assert_eq!((short.max_wait_ms, short.budget_ms), (2000, 2000));
+}
+
+#[test]
+fn mlk_17_to_19_the_lockout_is_normalised() {
+    let clamped = lockout(
+        "{baseCooldownMs: 1, maxCooldownMs: 1000, maxBackoffSteps: 99, errorCodes: [99, 600, 429]}",
+    );
+    let expected = ModelLockout {
+        base_cooldown_ms: 5000,
+        max_cooldown_ms: 5000,
+        max_backoff_steps: 20,
+        error_codes: vec![429],
+        ..ModelLockout::default()
+    };
+    assert_eq!(clamped, expected);
+    let low = lockout("{maxCooldownMs: 1000}");
+    assert_eq!(
+        (low.base_cooldown_ms, low.max_cooldown_ms),
+        (120_000, 120_000)
+    );
+    for none in ["{errorCodes: []}", "{errorCodes: [7]}"] {
+        assert_eq!(lockout(none).error_codes, [403, 404, 429, 502, 503, 504]);
+    }
+    let whole = settings("{modelLockout: {maxCooldownMs: 900000}}");
+    assert_eq!(whole.max_cooldown_ms, 900_000);
+}
+
+#[test]
+fn signals_are_compared_in_lower_case() {
+    let settings = settings("{customBannedSignals: [' Account CLOSED ', ' ']}");
+    assert_eq!(settings.custom_banned_signals, ["account closed"]);
+    let long = format!("settings: {{customBannedSignals: [{}]}}", "x".repeat(201));
+    assert_eq!(
+        bad(&long),
+        ["omniroute.yaml:1:34: settings.customBannedSignals[0]: longer than 200 characters"]
+    );
+}
+
+#[test]
+fn variables_are_defaults_below_the_file() {
+    let env = Surroundings::with(&[
+        ("OMNIROUTE_CIRCUIT_BREAKER_OAUTH_THRESHOLD", "20"),
+        ("OMNIROUTE_CIRCUIT_BREAKER_OAUTH_RESET_MS", "7000"),
+        ("OMNIROUTE_CIRCUIT_BREAKER_API_KEY_THRESHOLD", "4.7"),
+        ("OMNIROUTE_CIRCUIT_BREAKER_LOCAL_THRESHOLD", "5"),
+        ("OMNIROUTE_CIRCUIT_BREAKER_LOCAL_RESET_MS", ""),
+        (
+            "OMNIROUTE_PROVIDER_BREAKER_OAUTH_DEGRADATION_THRESHOLD",
+            "9",
+        ),
+        (
+            "OMNIROUTE_PROVIDER_BREAKER_OAUTH_MAX_BACKOFF_MULTIPLIER",
+            "-1",
+        ),
+        (
+            "OMNIROUTE_PROVIDER_BREAKER_API_KEY_BACKOFF_ESCALATION_COUNT",
+            "0",
+        ),
+    ]);
+    let text = "settings: {resilience: {providerBreaker: {oauth: {failureThreshold: 6}}}}";
+    let breakers = load_text(text, &env)
+        .unwrap()
+        .config
+        .settings
+        .provider_breaker;
+    assert_eq!(breakers.oauth.failure_threshold, 6);
+    assert_eq!(breakers.oauth.reset_timeout_ms, 7000);
+    assert_eq!(breakers.oauth.degradation_threshold, 5);
+    assert_eq!(breakers.oauth.max_backoff_multiplier, 8);
+    assert_eq!(breakers.api_key.failure_threshold, 4);
+    assert_eq!(breakers.api_key.degradation_threshold, 3);
+    assert_eq!(breakers.api_key.backoff_escalation_count, 0);
+    assert_eq!(breakers.local.failure_threshold, 5);
+    assert_eq!(breakers.local.degradation_threshold, 3);
+    assert_eq!(breakers.local.reset_timeout_ms, 15_000);
+}
+
+#[test]
+fn the_schema_bounds_what_variables_give() {
+    for key in [
+        "failureThreshold",
+        "degradationThreshold",
+        "resetTimeoutMs",
+        "maxBackoffMultiplier",
+        "backoffEscalationCount",
+    ] {
+        let (_, most) = shape::bounds("ProviderBreaker", key);
+        assert!(most < u64::from(u32::MAX), "{key}");
+    }
+    assert_eq!(
+        shape::bounds("ProviderBreaker", "resetTimeoutMs"),
+        (1000, 86_400_000)
+    );
+}
