@@ -108,8 +108,8 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         .filter(|_| verdict.heals())
         .and_then(|hint| hint::bounded(hint, verdict.reason, rules.hint_bounds));
     let cooldown = match verdict.cooldown {
-        // The announced time is better than a guess; the ladder is what it may replace.
-        Cooldown::Fixed(_) if verdict.guessed && hint.is_some() => Cooldown::Ladder,
+        // The announced time is better than a guess, and the ladder is what it may replace.
+        Cooldown::Fixed(_) if hint.is_some() => Cooldown::Ladder,
         other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_)) => other,
     };
     Failure {
@@ -128,13 +128,10 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         rule: verdict.rule.to_owned(),
         restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
         upstream_code: facts.upstream_code(),
-        message: behind
-            .as_ref()
-            .filter(|(_, facts)| facts.message.is_some())
-            .map_or_else(
-                || message::compose(status, &document, &facts),
-                |(raw, inner)| message::compose(status, raw, inner),
-            ),
+        message: match &behind {
+            Some((raw, inner)) if inner.message.is_some() => message::compose(status, raw, inner),
+            Some(_) | None => message::compose(status, &document, &facts),
+        },
         hint,
     }
 }

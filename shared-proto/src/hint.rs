@@ -191,4 +191,4 @@ fn finer(wait_ms: u64, others: &[Found]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,8 +7,6 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// First rest after a refusal without a reason, ms.
 const REQUEST_REJECTED_MS: u64 = 300_000;
-/// Rest of a connection whose billing is suspended, ms.
-const BILLING_MS: u64 = 120_000;
 
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
@@ -76,19 +74,12 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
 /// The text says that the money is gone. On a 429 of an API key it has to say
 /// so beyond doubt, since relays pass on the troubles of their own accounts.
 pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
-    if case.says(families::BILLING_SUSPENSION) && !case.says(families::CREDITS) {
-        return Some(
-            Verdict::new(
-                "billing-suspended",
-                Reason::QuotaExhausted,
-                Blame::Connection,
-            )
-            .typed(ErrorType::QuotaExhausted)
-            .for_ms(BILLING_MS),
-        );
+    if case.says(families::BILLING_SUSPENSION) {
+        return Some(out_of_credits("billing-suspended"));
     }
     let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
-    let coded = case.facts.is_any(families::CREDITS_WORDS) && !case.document.html;
+    // A rule that put the status right knows the provider's codes better.
+    let coded = case.facts.is_any(families::CREDITS_WORDS) && !case.restated;
     (told || coded).then(|| out_of_credits("credits-text"))
 }
 
@@ -99,13 +90,19 @@ pub(super) fn believed(case: &Case<'_>) -> bool {
         || case.is_oauth()
         || case.says(families::LONG_QUOTA)
         || case.facts.is_any(families::LONG_QUOTA_WORDS)
+        || says_only_limit(case.text())
+}
+
+fn says_only_limit(text: &str) -> bool {
+    text.lines()
+        .any(|line| line.trim_matches(['.', ' ']) == "usage limit reached")
 }
 
 /// 401, and keys refused under another name.
 pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
     let coded = matches!(case.status, 400 | 403) && case.facts.is_any(families::CREDENTIAL_WORDS);
-    let leaked = matches!(case.status, 400 | 403) && case.says(families::LEAKED);
-    if case.status != 401 && !coded && !leaked {
+    let told = matches!(case.status, 400 | 403) && case.says(families::KEY_REFUSED);
+    if case.status != 401 && !coded && !told {
         return None;
     }
     if case.says(families::MODEL_NOT_SUPPORTED) {
@@ -115,7 +112,8 @@ pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
                 .resting(Cooldown::None),
         );
     }
-    if case.says(families::OAUTH_TOKEN) {
+    let stale = case.is_oauth() && case.says(families::TOKEN_EXPIRED);
+    if stale || case.says(families::OAUTH_TOKEN) {
         // A refresh may mend it. Where none can, the ladder keeps it from being tried every time.
         return Some(
             Verdict::new("oauth-token", Reason::AuthError, Blame::Connection)
@@ -146,7 +144,9 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         let verdict = on_account("project-route", Reason::AuthError);
         return Some(verdict.typed(ErrorType::ProjectRouteError));
     }
-    if says(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
+    let no_model = case.facts.is_any(families::MODEL_ACCESS_WORDS)
+        || says(families::MODEL_ACCESS) && !says(families::CREDENTIAL);
+    if no_model {
         return Some(
             Verdict::new("model-access", Reason::AuthError, Blame::Model)
                 .typed(ErrorType::ModelNotFound)

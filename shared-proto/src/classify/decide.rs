@@ -45,7 +45,8 @@ impl Case<'_> {
         !self.document.html && !self.quotes_others() && pattern::any(self.text(), patterns)
     }
 
-    fn quotes_others(&self) -> bool {
+    /// Whether it is a gateway's summary of what its own upstreams said.
+    pub(super) fn quotes_others(&self) -> bool {
         self.status >= 500 && pattern::any(self.text(), families::QUOTED_STATUS)
     }
 
@@ -75,8 +76,6 @@ pub(super) struct Verdict {
     pub fallback: bool,
     pub terminal: Option<Terminal>,
     pub cooldown: Cooldown,
-    /// Whether an announced time is better than the cooldown.
-    pub guessed: bool,
     /// Whether the provider's breaker may count it.
     pub breaker: bool,
 }
@@ -92,7 +91,6 @@ impl Verdict {
             fallback: true,
             terminal: None,
             cooldown: Cooldown::Ladder,
-            guessed: true,
             breaker: true,
         }
     }

@@ -66,7 +66,7 @@ pub(super) fn compose(status: u16, document: &Document, facts: &Facts) -> String
         None if document.text.starts_with(['{', '[']) => {
             return format!("the upstream answered with broken JSON (status {status})");
         }
-        None => document.text.as_str(),
+        None => document.plain.as_str(),
     };
     let clean = sanitise(text);
     if clean.is_empty() {
@@ -80,8 +80,7 @@ pub(super) fn compose(status: u16, document: &Document, facts: &Facts) -> String
 /// [`MESSAGE_MAX_CHARS`] long.
 pub(super) fn sanitise(text: &str) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
-    let is_edge =
-        |c: char| "\"'`<>()[]{},;|=".contains(c) || ('\u{3000}'..='\u{303f}').contains(&c);
+    let is_edge = |c: char| "\"'`<>()[]{},;|".contains(c) || ('\u{3000}'..='\u{303f}').contains(&c);
     let mut out = String::new();
     let mut word = String::new();
     for c in text.chars().take(SOURCE_MAX_CHARS) {
@@ -91,7 +90,8 @@ pub(super) fn sanitise(text: &str) -> String {
         }
         push_word(&mut out, &word);
         word.clear();
-        if is_edge(c) && !matches!(c, '<' | '>') {
+        // A lone `>` compares; one after a word closes a bracket.
+        if is_edge(c) && c != '<' && (c != '>' || out.ends_with(' ')) {
             out.push(c);
         } else if !out.is_empty() && !out.ends_with(' ') {
             out.push(' ');
@@ -128,8 +128,9 @@ fn mask(word: &str) -> Option<&'static str> {
     if word.contains('@') && word.contains('.') {
         return Some("[email]");
     }
+    let value = lower.rsplit('=').next().unwrap_or("");
     let secret = SECRET_PREFIXES.iter().any(|prefix| {
-        lower
+        value
             .strip_prefix(prefix)
             .is_some_and(|rest| !rest.is_empty())
     });

@@ -87,7 +87,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     if says(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
         return Some(model_access());
     }
-    if says(families::DEGRADED) {
+    if says(families::DEGRADED) && !says(&[Pat::Has("degraded model")]) {
         return Some(
             Verdict::new("function-degraded", Reason::ModelCapacity, Blame::Model)
                 .resting(Cooldown::None),

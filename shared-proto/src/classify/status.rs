@@ -166,6 +166,8 @@ pub(super) fn by_status(case: &Case<'_>) -> Verdict {
     match case.status {
         408 => Verdict::new("status-408", Reason::ServerError, Blame::Connection),
         406 => Verdict::new("status-406", Reason::ServerError, Blame::Connection),
+        // The gateway works; its own upstreams for this model don't.
+        500 | 502 | 503 | 504 if case.quotes_others() => broken("gateway-summary", Blame::Model),
         500 | 502 | 503 | 504 => broken("status-5xx", Blame::Connection),
         // Cloudflare gave up waiting for a model that thinks too long.
         524 => broken("status-524", Blame::Model),

@@ -8,6 +8,8 @@ use super::Answer;
 const JSON_MAX_BYTES: usize = 1 << 20;
 /// Bytes of text that are searched for signs.
 const TEXT_MAX_BYTES: usize = 64 << 10;
+/// Bytes of a plain text that may be shown.
+const PLAIN_MAX_BYTES: usize = 4 << 10;
 /// Strings that hold JSON that holds strings that hold JSON ...
 const LAYERS_MAX: usize = 4;
 
@@ -32,6 +34,8 @@ pub(crate) struct Document {
     pub raw: Option<String>,
     /// All that the body says, lowercased: the strings of the JSON, else the text.
     pub text: String,
+    /// The beginning of a body that isn't JSON, as it was written.
+    pub plain: String,
     /// Whether it is a web page.
     pub html: bool,
 }
@@ -45,9 +49,13 @@ impl Document {
             .unwrap_or(answer.body);
         let body = body.trim_ascii_start();
         let mut document = Self::default();
-        match json(body).or_else(|| event_stream(body)) {
-            Some(root) => document.add_layer(root),
-            None => document.text = lowered(body),
+        if let Some(root) = json(body).or_else(|| event_stream(body)) {
+            document.add_layer(root);
+        } else {
+            let text = body.get(..TEXT_MAX_BYTES).unwrap_or(body);
+            let text = String::from_utf8_lossy(text);
+            document.text = text.to_lowercase();
+            cut(&text, PLAIN_MAX_BYTES).clone_into(&mut document.plain);
         }
         if document.layers.is_empty() {
             document.html = is_html(&document.text)
@@ -146,13 +154,14 @@ fn tells_error(value: &Value) -> bool {
 }
 
 fn containers(layer: &Value) -> impl Iterator<Item = &Map<String, Value>> {
-    const WRAPPERS: [&str; 6] = [
+    const WRAPPERS: [&str; 7] = [
         "",
         "/error",
         "/response/error",
         "/detail",
         "/errors/0",
         "/error/error",
+        "/base_resp",
     ];
     WRAPPERS
         .iter()
@@ -202,11 +211,6 @@ fn collect(value: &Value, into: &mut String) {
             .for_each(|(_, item)| collect(item, into)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-}
-
-fn lowered(body: &[u8]) -> String {
-    let body = body.get(..TEXT_MAX_BYTES).unwrap_or(body);
-    String::from_utf8_lossy(body).to_lowercase()
 }
 
 /// At most `bytes` bytes of `text`, ending between characters.

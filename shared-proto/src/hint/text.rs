@@ -37,6 +37,9 @@ const MATCHES_MAX: usize = 32;
 /// Longest date and time before a Chinese anchor, in bytes.
 const BEHIND_MAX_BYTES: usize = 48;
 
+/// How far ahead trying again may be mentioned, in bytes.
+const WAIT_BEFORE_MAX_BYTES: usize = 80;
+
 const FIELD: &str = "text";
 
 /// Notes what lowercase `text` of `provider` announces.
@@ -53,6 +56,12 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
             // Z.ai's own sentence, also when it comes through a relay.
             let china = from_china || before.ends_with("your limit will ");
             anchored(rest, (*lengths, china), place, search);
+        }
+    }
+    for (at, anchor) in text.match_indices("wait ").take(MATCHES_MAX) {
+        let rest = text.get(at.saturating_add(anchor.len())..);
+        if let Some(ms) = rest.and_then(wait_before) {
+            search.wait(place, Rank::Prose, ms, FIELD);
         }
     }
     for anchor in CHINESE_ANCHORS {
@@ -84,6 +93,19 @@ fn anchored(rest: &str, (lengths, china): (bool, bool), place: Place<'_>, search
         search.until(place, Rank::Prose, at, FIELD);
     } else if lengths && let Some(ms) = duration::prose(value) {
         search.wait(place, Rank::Prose, ms, FIELD);
+    }
+}
+
+/// `39023 seconds before retrying`: a wait that hangs on trying again.
+fn wait_before(rest: &str) -> Option<u64> {
+    let rest = rest.strip_prefix("for ").unwrap_or(rest);
+    let near = super::document::cut(rest, WAIT_BEFORE_MAX_BYTES);
+    let (length, then) = near.split_once(" before ")?;
+    let again = ["retry", "trying again", "you retry", "you try again"];
+    if again.iter().any(|word| then.starts_with(word)) {
+        duration::prose(length)
+    } else {
+        None
     }
 }
 

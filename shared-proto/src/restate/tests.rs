@@ -2,13 +2,13 @@
 
 use super::{RestateRule, Restated, built_in, restate};
 
-fn quota(from_status: u16, retry_after_ms: u64) -> Option<Restated<'static>> {
-    Some(Restated {
+fn quota(from_status: u16, retry_after_ms: u64) -> Restated<'static> {
+    Restated {
         status: 429,
         retry_after_ms: Some(retry_after_ms),
         rule: "agentrouter-quota-misstatus",
         from_status,
-    })
+    }
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn agentrouter_vectors() {
             403,
             "用户额度不足",
             None,
-            quota(403, 60_000),
+            Some(quota(403, 60_000)),
         ),
         (
             "RST-02",
@@ -30,7 +30,7 @@ fn agentrouter_vectors() {
             400,
             "额度不足",
             None,
-            quota(400, 60_000),
+            Some(quota(400, 60_000)),
         ),
         (
             "RST-03",
@@ -46,7 +46,7 @@ fn agentrouter_vectors() {
             403,
             "额度不足",
             Some(15_000),
-            quota(403, 15_000),
+            Some(quota(403, 15_000)),
         ),
         ("RST-06", "agentrouter", 401, "额度不足", None, None),
         (
@@ -55,7 +55,7 @@ fn agentrouter_vectors() {
             403,
             "额度不足",
             None,
-            quota(403, 60_000),
+            Some(quota(403, 60_000)),
         ),
         ("RST-09", "agentrouter", 403, "", None, None),
         // A negative wait can't be said in this type.
@@ -65,7 +65,7 @@ fn agentrouter_vectors() {
             403,
             "额度不足",
             Some(0),
-            quota(403, 60_000),
+            Some(quota(403, 60_000)),
         ),
         ("other provider", "openai", 403, "额度不足", None, None),
         ("other text", "agentrouter", 403, "forbidden", None, None),

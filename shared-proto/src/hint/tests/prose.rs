@@ -44,6 +44,12 @@ fn lengths() {
             Some(65_000),
         ),
         ("Try again in 1 day, 2 hours", Some(93_600_000)),
+        (
+            "exceeded for UserByModelByDay. Please wait 39023 seconds before retrying.",
+            Some(39_023_000),
+        ),
+        ("Please wait for 1 minute before trying again", Some(60_000)),
+        ("requests wait 30 seconds in the queue", None),
         ("请在 30 秒后重试", Some(30_000)),
         ("额度将于2小时后重置", Some(7_200_000)),
         ("请稍后重试", None),
