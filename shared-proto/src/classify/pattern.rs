@@ -1,5 +1,7 @@
 //! Patterns over lowercase text, as data.
 
+use crate::hint::document::cut;
+
 /// One pattern. All but [`Pat::Has`] stay within a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pat {
@@ -24,8 +26,17 @@ pub(super) fn any(text: &str, patterns: &[Pat]) -> bool {
 }
 
 fn matches(text: &str, pattern: Pat) -> bool {
+    // Hardly any text holds even the parts; going through its lines can wait for those.
+    let parts = match pattern {
+        Pat::Has(a) | Pat::Word(a) => [a; 3],
+        Pat::Seq(a, b) | Pat::Near(a, b, _) => [a, b, b],
+        Pat::Seq3(a, b, c) => [a, b, c],
+    };
+    if !parts.iter().all(|part| text.contains(part)) {
+        return false;
+    }
     match pattern {
-        Pat::Has(needle) => text.contains(needle),
+        Pat::Has(_) => true,
         Pat::Word(word) => text.lines().any(|line| has_word(line, word)),
         Pat::Seq(a, b) => text.lines().any(|line| in_order(line, &[a, b])),
         Pat::Seq3(a, b, c) => text.lines().any(|line| in_order(line, &[a, b, c])),
@@ -56,14 +67,28 @@ fn in_order(line: &str, parts: &[&str]) -> bool {
 
 fn followed(line: &str, first: &str, second: &str, gap: usize) -> bool {
     line.match_indices(first).take(PLACES_MAX).any(|(at, _)| {
-        let after = line
-            .get(at..)
-            .and_then(|rest| rest.strip_prefix(first))
-            .unwrap_or("");
-        after
-            .split_once(second)
-            .is_some_and(|(between, _)| between.chars().count() <= gap)
+        let after = line.get(at.saturating_add(first.len())..).unwrap_or("");
+        close_ahead(after, second, gap)
     })
+}
+
+/// Bytes within which `word` has to begin and end to be at most `gap` characters away.
+fn window(word: &str, gap: usize) -> usize {
+    gap.saturating_mul(4).saturating_add(word.len())
+}
+
+fn close_ahead(after: &str, word: &str, gap: usize) -> bool {
+    cut(after, window(word, gap))
+        .split_once(word)
+        .is_some_and(|(between, _)| between.chars().count() <= gap)
+}
+
+fn close_behind(before: &str, word: &str, gap: usize) -> bool {
+    let start = before.len().saturating_sub(window(word, gap));
+    before
+        .get(before.ceil_char_boundary(start)..)
+        .and_then(|near| near.rsplit_once(word))
+        .is_some_and(|(_, between)| between.chars().count() <= gap)
 }
 
 /// Whether `word` (not as a part of a longer word; `file-` starts one) and
@@ -74,9 +99,9 @@ pub(super) fn word_near(line: &str, word: &str, other: &str, gap: usize) -> bool
         let after = rest.strip_prefix(word).unwrap_or(rest);
         let open = word.ends_with('-') || !after.starts_with(char::is_alphanumeric);
         let whole = !before.ends_with(char::is_alphanumeric) && open;
-        let ahead = after.split_once(other).map(|(between, _)| between);
-        let behind = before.rsplit_once(other).map(|(_, between)| between);
-        let close = |between: Option<&str>| between.is_some_and(|b| b.chars().count() <= gap);
-        whole && (close(ahead) || close(behind))
+        whole && (close_ahead(after, other, gap) || close_behind(before, other, gap))
     })
 }
+
+#[cfg(test)]
+mod tests;

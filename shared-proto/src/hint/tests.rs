@@ -1,9 +1,8 @@
 //! The grammars of announced resets, one table a kind.
 //!
-//! Where the reference read less than this parser, the vectors' numbers change:
-//! HNT-05 (a small `x-ratelimit-reset` is relative, 60000), HNT-08 (the cap is
-//! the bound of the reason, so 48 h stay 48 h), HNT-12 (units may be spelled
-//! out, 18000000).
+//! Three of the numbered vectors hold with other numbers here: HNT-05 (a small
+//! `x-ratelimit-reset` is relative, 60000), HNT-08 (the cap is the bound of the
+//! reason, so 48 h stay 48 h), HNT-12 (units may be spelled out, 18000000).
 
 use super::{Answer, reset_hint};
 use crate::clock::Millis;

@@ -65,3 +65,18 @@ proptest! {
         prop_assert!(got.hint.is_none_or(|hint| hint.wait_ms > 0));
     }
 }
+
+/// Sizes at which a search that starts over at each place would take minutes
+/// and run into the time limit of the tests.
+#[test]
+fn long_bodies_are_read_quickly() {
+    let needles =
+        "model access permission context exceed quota file not found reset in try again at ";
+    for filler in ["\n", "model ", "file ", "try again ", "重置", needles] {
+        let body = filler.repeat(200_000_usize.div_ceil(filler.len()));
+        for status in [400, 403, 404, 429, 500] {
+            assert!(refused(status, &body).failure().status == status);
+            assert!(refused(status, &super::message(&body)).failure().status == status);
+        }
+    }
+}
