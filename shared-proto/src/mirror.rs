@@ -109,9 +109,10 @@
 //!
 //! # Time
 //!
-//! [`Mirror::now`] is the store's time. Records carry their expiry and nobody
-//! removes them for it: each reader judges with [`Record::is_expired`], and an
-//! expired record still takes part in compare-and-set.
+//! [`Mirror::now`] is the store's time. Records carry their expiry, and each
+//! reader judges it with [`Record::is_expired`]. A store may drop a record some
+//! time after it expired, never before; while it is stored it takes part in
+//! compare-and-set like any other. The embedded store drops nothing by itself.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ pub enum Expected {
 pub enum Change {
     /// Stores this state.
     Put {
-        /// A MessagePack map.
+        /// A `MessagePack` map.
         body: Bytes,
         /// When it stops meaning anything, store time; `None` is never.
         expires_at: Option<Millis>,

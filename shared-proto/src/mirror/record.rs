@@ -1,7 +1,7 @@
 //! The stored form of a record.
 //!
-//! A record is a MessagePack map, the envelope, with the record's body inside
-//! as bytes; the body is a MessagePack map with named fields of its own. Both
+//! A record is a `MessagePack` map, the envelope, with the record's body inside
+//! as bytes; the body is a `MessagePack` map with named fields of its own. Both
 //! have versions:
 //!
 //! * `format` is the envelope's. A newer one is reported as
@@ -73,7 +73,7 @@ pub struct Record {
     pub written_at: Millis,
     /// When it stops meaning anything; `None` is never.
     pub expires_at: Option<Millis>,
-    /// The state, a MessagePack map; see [`Record::decode`].
+    /// The state, a `MessagePack` map; see [`Record::decode`].
     pub body: Bytes,
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn encode_body<B: Body>(state: &B) -> Result<Bytes, BodyError> {
     }
 }
 
-/// Whether MessagePack `bytes` begin with a map's marker.
+/// Whether `MessagePack` `bytes` begin with a map's marker.
 fn is_map(bytes: &[u8]) -> bool {
     matches!(bytes.first(), Some(0x80..=0x8f | 0xde | 0xdf))
 }

@@ -219,10 +219,10 @@ async fn a_full_store_refuses_more_and_takes_less() {
 }
 
 #[tokio::test]
-async fn commits_of_one_batch_see_each_other() {
+async fn commits_that_queue_see_each_other() {
     let store = Embedded::memory("p", Arc::new(clock())).unwrap();
-    // All are queued before the first is answered.
-    let all = (0..64).map(|n| store.commit(put("a", Expected::Absent, n)));
+    // All are asked for before the first is answered, and more than the queue holds.
+    let all = (0..1_000).map(|n| store.commit(put("a", Expected::Absent, n)));
     let outcomes = join_all(all).await;
     assert_eq!(outcomes.iter().filter(|o| o.is_ok()).count(), 1);
     let stored = store.load(&key("a")).await.unwrap();

@@ -176,6 +176,29 @@ fn a_flipped_byte_is_refused_or_does_not_matter() {
 }
 
 #[test]
+fn a_lost_page_and_a_foreign_tail_are_refused_or_do_not_matter() {
+    for (dir, contents) in [clean(), killed()] {
+        let whole = fs::read(file(&dir)).unwrap();
+        let note = fs::read(dir.path().join("acknowledged")).unwrap();
+        let pages = (0..whole.len()).step_by(4_096).flat_map(|at| {
+            [0, 0xff].map(|fill| {
+                let mut bytes = whole.clone();
+                let end = whole.len().min(at + 4_096);
+                bytes[at..end].fill(fill);
+                bytes
+            })
+        });
+        let tails = [1, 511, 4_096, 100_000].map(|n| [whole.clone(), vec![0xa5; n]].concat());
+        for (n, bytes) in pages.chain(tails).enumerate() {
+            fs::write(dir.path().join("acknowledged"), &note).unwrap();
+            if let Ok(read) = open_in(&dir, &bytes) {
+                assert!(read == contents, "variant {n}: {} rows", read.rows.len());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_file_that_fell_behind_is_refused_but_a_backup_is_not() {
     let (dir, _) = clean();
     let backup = fs::read(file(&dir)).unwrap();
