@@ -1,1 +1,24 @@
-//! Library.
+//! A router node: the HTTP surface, the plan that owns attempts, the actors
+//! that own state.
+//!
+//! | stage | module |
+//! |---|---|
+//! | accept, authenticate, read | `http` |
+//! | resolve, pick, dispatch, classify, tell the owners | `request` (READ FIRST) |
+//! | call an upstream | `upstream`, `simulated` |
+//! | own the state of connections and breakers | `actor` |
+//! | what requests read | `routing` |
+//! | put together, reload, stop | `node` |
+//! | log, metrics, recent requests | `observe` |
+
+mod actor;
+pub mod cli;
+pub mod config;
+mod http;
+pub mod node;
+mod observe;
+mod request;
+mod routing;
+mod simulated;
+mod upstream;
+mod welcome;

@@ -1,2 +1,5 @@
-//! Entry point.
-fn main() {}
+//! Entry point of a router node.
+
+fn main() -> std::process::ExitCode {
+    router_node::cli::main()
+}

@@ -1,1 +1,147 @@
-//! What a failure means.
+//! What a failure means: whose fault it is, whether another target may try,
+//! and how long who is to be left alone.
+//!
+//! [`classify`] reads an upstream's refusal, [`transport_failure`] and
+//! [`stream_failure`] name the failures that have no answer to read. All three
+//! are pure and total: any bytes give a [`Failure`].
+//!
+//! The order of a refusal's reading:
+//! 1. an error told inside a 200 gets the status it stands for (`status`);
+//! 2. the status is put right ([`crate::restate`]);
+//! 3. the first step of `decide` that knows the failure gives the verdict;
+//! 4. the announced reset is fitted to it ([`crate::hint`]).
+
+use crate::clock::Millis;
+use crate::config::HintBounds;
+use crate::failure::{Cooldown, Failure, Profile};
+use crate::hint::document::Document;
+use crate::hint::{self, Answer};
+use crate::restate::{self, RestateRule};
+
+mod access;
+mod account;
+mod decide;
+mod facts;
+mod families;
+mod limits;
+mod message;
+mod pattern;
+mod request;
+mod status;
+mod transport;
+
+use decide::{Case, Verdict};
+use facts::Facts;
+
+pub use transport::{BadAnswer, TransportFailure, stream_failure, transport_failure};
+
+/// A refusal and what is known about where it came from.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamError<'a> {
+    /// What came in.
+    pub answer: Answer<'a>,
+    /// Which numbers apply to the connection.
+    pub profile: Profile,
+    /// Whether the provider's quotas are per model rather than per account.
+    pub per_model_quota: bool,
+    /// The model that was asked for, if any.
+    pub model: Option<&'a str>,
+    /// Whether the error came inside a stream that had begun well.
+    pub in_stream: bool,
+}
+
+/// What an operator can say about classification.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassifyRules<'a> {
+    /// Bounds of announced resets.
+    pub hint_bounds: &'a HintBounds,
+    /// Extra texts that mean a ban, lowercased.
+    pub custom_banned_signals: &'a [String],
+    /// Rules that put statuses right, operators' first.
+    pub restate: &'a [RestateRule],
+}
+
+/// Reads a refusal.
+pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Millis) -> Failure {
+    let document = Document::read(&error.answer);
+    let facts = Facts::read(&document);
+    let told = error.answer.status;
+    let sent = if error.in_stream || told < 400 {
+        status::stands_for(&document, &facts)
+    } else {
+        told
+    };
+    let restated = restate::restate(
+        rules.restate,
+        error.answer.provider,
+        sent,
+        &document.text,
+        None,
+    );
+    let status = restated.as_ref().map_or(sent, |r| r.status);
+
+    // Headers of a 200 are gauges, so an error inside one keeps that status for them.
+    let answer = Answer {
+        status: if told < 400 { told } else { status },
+        ..error.answer
+    };
+    let announced = hint::announcement(&answer, &document, now);
+    let case = Case {
+        status,
+        error,
+        document: &document,
+        facts: &facts,
+        rules,
+        restated: restated.is_some(),
+        announced: announced.is_some(),
+        now,
+    };
+    let raw = document.raw.as_deref().map(Document::of_text);
+    let behind = raw.as_ref().map(|raw| (raw, Facts::read(raw)));
+    let behind_case = behind.as_ref().map(|(document, facts)| Case {
+        document,
+        facts,
+        ..case
+    });
+    let verdict = decide::decide(&case, behind_case.as_ref());
+    let hint = announced
+        .filter(|_| verdict.heals())
+        .and_then(|hint| hint::bounded(hint, verdict.reason, rules.hint_bounds));
+    let cooldown = match verdict.cooldown {
+        // The announced time is better than a guess, and the ladder is what it may replace.
+        Cooldown::Fixed(_) if hint.is_some() => Cooldown::Ladder,
+        other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_)) => other,
+    };
+    Failure {
+        status,
+        reason: verdict.reason,
+        blame: verdict.blame,
+        error_type: verdict.error_type,
+        fallback: verdict.fallback,
+        terminal: verdict.terminal,
+        cooldown,
+        client_retry_after_ms: hint
+            .as_ref()
+            .map(|hint| hint.wait_ms)
+            .or_else(|| restated.as_ref()?.retry_after_ms),
+        counts_for_breaker: counts_for_breaker(&case, &verdict),
+        rule: verdict.rule.to_owned(),
+        restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
+        upstream_code: facts.upstream_code(),
+        message: match &behind {
+            Some((raw, inner)) if inner.message.is_some() => message::compose(status, raw, inner),
+            Some(_) | None => message::compose(status, &document, &facts),
+        },
+        hint,
+    }
+}
+
+fn counts_for_breaker(case: &Case<'_>, verdict: &Verdict) -> bool {
+    status::COUNTED.contains(&case.status)
+        && verdict.breaker
+        && !case.facts.is_any(families::NOT_BREAKER_WORDS)
+        && !pattern::any(case.text(), families::LOCAL_LIFECYCLE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ pub(crate) mod yaml;
 mod tests;
 
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
-pub use problem::Problem;
+pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble};
 pub use shape::schema;
 

@@ -1,1 +1,560 @@
-//! A connection's state machine.
+//! A connection's state machine: may this account be used now, and if not, until when?
+//!
+//! A failure blamed on the connection cools it. The length comes from a ladder
+//! that doubles with each failure, or from the upstream's own announcement. A
+//! refused credential, a ban or an empty balance is terminal: no timer ends it.
+//!
+//! # What is news
+//!
+//! Many requests on many nodes meet the same outage, so an event carries the
+//! time its attempt was dispatched and the machine counts an outage once:
+//!
+//! - A step of the ladder is climbed only by an attempt that began after the
+//!   last cooldown ended, or, when a success cleared that cooldown, after it
+//!   was set. Everything that was in flight meanwhile belongs to the same outage.
+//! - An announcement ends a guess: it replaces a ladder cooldown that ends
+//!   sooner, whoever brings it, and sets the level to 0. An announced cooldown
+//!   is extended only by an attempt that began after it was set, and only by
+//!   more than [`EXTEND_MIN_MS`].
+//! - A terminal verdict is news whatever cools, unless its attempt began before
+//!   the last reset or change of credentials.
+//! - A success clears only what was set before its attempt began.
+//!
+//! So a cooldown is never shortened by a failure, and the order in which
+//! concurrent results arrive does not change how far the ladder was climbed.
+//!
+//! # Decay
+//!
+//! The level survives the end of its cooldown. It stays for
+//! [`DECAY_MIN_MS`] or the last cooldown's length, whichever is longer, and
+//! then falls by one for each further such period: an account that rested long
+//! comes back step by step. Decay is read, never written: see
+//! [`ConnectionHealth::level`].
+
+mod imported;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Millis;
+use crate::mirror::key;
+use crate::mirror::record::Body;
+use crate::failure::{
+    Blame, Cooldown, ErrorType, Failure, HintSource, Reason, ResetHint, Terminal,
+};
+
+pub use imported::parse_until;
+pub use rules::HealthRules;
+
+/// Shortest time a level is kept after its cooldown ended, ms.
+pub const DECAY_MIN_MS: u64 = 30_000;
+
+/// An announced cooldown is not extended by less than this, ms: the same
+/// announcement read twice differs by rounding and by the time between.
+pub const EXTEND_MIN_MS: u64 = 1_000;
+
+/// A failure that changes nothing but the error fields is written at most this
+/// often, ms, so that the log does not grow with the number of requests.
+pub const NOTE_EVERY_MS: u64 = 5_000;
+
+const MESSAGE_CHARS: usize = 300;
+const CODE_CHARS: usize = 64;
+
+/// What is remembered about a connection. The default is a healthy one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionHealth {
+    /// Out of use until an operator, new credentials or a success of a newer attempt.
+    pub terminal: Option<TerminalState>,
+    /// End of the last cooldown; kept after it passed, for the decay of the level.
+    pub cooldown_until: Option<Millis>,
+    /// The ladder's level as it was set; [`ConnectionHealth::level`] is the level now.
+    pub backoff_level: u32,
+    /// Length of the last cooldown, ms.
+    pub last_cooldown_ms: u64,
+    /// Where the standing cooldown's length was announced; `None` for the ladder.
+    pub hint_source: Option<HintSource>,
+    /// The failure that explains the state.
+    pub last_error: Option<LastError>,
+    /// A ban switched the connection off as well.
+    pub auto_disabled: bool,
+    /// When a failure was last counted, or the last renewal.
+    pub settled_at: Option<Millis>,
+    /// The last reset or change of credentials.
+    pub renewed_at: Option<Millis>,
+    /// When error fields were last written without a change of state.
+    pub noted_at: Option<Millis>,
+    /// Which credential the failures were of, as [`HealthRules::credential`]
+    /// tells them apart; another one starts afresh.
+    pub credential: Option<u64>,
+}
+
+/// A state that no timer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalState {
+    /// Which one.
+    pub kind: Terminal,
+    /// What tells, for instance, a deactivated account from another ban.
+    #[serde(default)]
+    pub sub_reason: Option<ErrorType>,
+    /// When it was set.
+    pub at: Millis,
+}
+
+/// A failure as it is stored and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastError {
+    /// The second classifier's word.
+    #[serde(default)]
+    pub error_type: Option<ErrorType>,
+    /// Why it failed.
+    pub reason: Reason,
+    /// The status after restatement.
+    pub status: u16,
+    /// The upstream's own code, at most 64 characters.
+    #[serde(default)]
+    pub code: Option<String>,
+    /// When it was seen.
+    pub at: Millis,
+    /// Sanitised words, at most 300 characters.
+    #[serde(default)]
+    pub message: String,
+    /// Whose status it is.
+    #[serde(default)]
+    pub source: ErrorSource,
+    /// The rule that decided.
+    #[serde(default)]
+    pub rule: String,
+}
+
+/// Whose status a stored failure carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorSource {
+    /// The upstream's, or the one a transport failure stands for.
+    #[default]
+    Upstream,
+    /// A restatement rule's.
+    Restated,
+}
+
+impl ErrorSource {
+    /// The word used in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::Restated => "restated",
+        }
+    }
+}
+
+/// Something that happened to the connection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HealthEvent {
+    /// An attempt failed.
+    Failed {
+        /// When the attempt was dispatched to this connection, not when its request arrived.
+        started_at: Millis,
+        /// What the classifier made of it.
+        failure: Failure,
+    },
+    /// An attempt succeeded.
+    Succeeded {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+    },
+    /// An operator asked to forget.
+    Reset,
+    /// The connection presents another credential now. A refreshed token of the
+    /// same account is not another credential.
+    CredentialsChanged,
+}
+
+/// What an event did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The connection cools now.
+    Cooled {
+        /// For this long, ms.
+        cooldown_ms: u64,
+        /// Whether the upstream's announcement decided.
+        hinted: bool,
+    },
+    /// It became terminal.
+    Terminal(Terminal),
+    /// Only the error fields changed.
+    Noted,
+    /// Everything held against it is gone.
+    Recovered,
+    /// It cools already; nothing was counted.
+    Cooling,
+    /// It is terminal already; nothing was counted.
+    AlreadyTerminal,
+    /// The attempt began too early to tell anything new.
+    Stale,
+    /// Nothing to remember here.
+    Nothing,
+}
+
+/// The result of one event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The state to go on with.
+    pub state: ConnectionHealth,
+    /// Whether it differs from the one before, that is, whether to commit it.
+    pub changed: bool,
+    /// What is left of the cooldown, ms; 0 when it may be used or is terminal.
+    pub remaining_ms: u64,
+    /// What happened.
+    pub outcome: Outcome,
+}
+
+/// What the state is called at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It may be used.
+    Active,
+    /// It cools.
+    Unavailable,
+    /// No timer brings it back.
+    Terminal(Terminal),
+}
+
+impl Status {
+    /// The word of `testStatus`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Unavailable => "unavailable",
+            Self::Terminal(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// Why a connection may not be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// Until this time.
+    Cooling {
+        /// The first moment it may be used again.
+        until: Millis,
+    },
+    /// Until somebody does something.
+    Terminal(Terminal),
+}
+
+// === reading ===
+
+impl ConnectionHealth {
+    /// Whether it may be used at `now`.
+    pub fn eligible(&self, now: Millis) -> Result<(), Blocked> {
+        if let Some(terminal) = self.terminal {
+            return Err(Blocked::Terminal(terminal.kind));
+        }
+        match self.cooldown_until {
+            Some(until) if until > now => Err(Blocked::Cooling { until }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The state's name at `now`. A cooldown that passed is over without an event.
+    pub fn status(&self, now: Millis) -> Status {
+        match self.eligible(now) {
+            Ok(()) => Status::Active,
+            Err(Blocked::Cooling { .. }) => Status::Unavailable,
+            Err(Blocked::Terminal(kind)) => Status::Terminal(kind),
+        }
+    }
+
+    /// What is left of the cooldown at `now`, ms; 0 for a terminal state.
+    pub fn remaining_ms(&self, now: Millis) -> u64 {
+        match self.eligible(now) {
+            Err(Blocked::Cooling { until }) => until.since(now),
+            Ok(()) | Err(Blocked::Terminal(_)) => 0,
+        }
+    }
+
+    /// The ladder's level at `now`, after decay.
+    pub fn level(&self, now: Millis) -> u32 {
+        let periods = self.decay_periods(now);
+        self.backoff_level
+            .saturating_sub(u32::try_from(periods).unwrap_or(u32::MAX))
+    }
+
+    /// The next time after `now` at which the state reads differently without
+    /// an event: the end of the cooldown, or the next fall of the level.
+    pub fn deadline(&self, now: Millis) -> Option<Millis> {
+        let until = self.cooldown_until.filter(|_| self.terminal.is_none())?;
+        if until > now {
+            return Some(until);
+        }
+        if self.level(now) == 0 {
+            return None;
+        }
+        let next = self.decay_periods(now).saturating_add(1);
+        Some(until.plus(self.decay_period_ms().saturating_mul(next)))
+    }
+
+    fn decay_period_ms(&self) -> u64 {
+        self.last_cooldown_ms.max(DECAY_MIN_MS)
+    }
+
+    fn decay_periods(&self, now: Millis) -> u64 {
+        let rested = self.cooldown_until.map_or(0, |until| now.since(until));
+        rested.checked_div(self.decay_period_ms()).unwrap_or(0)
+    }
+
+    /// Whether an attempt that began at `started_at` was in flight when the
+    /// last failure was counted. The same millisecond counts as in flight, so
+    /// an event applied twice is counted once.
+    fn seen(&self, started_at: Millis) -> bool {
+        self.settled_at.is_some_and(|at| started_at <= at)
+    }
+
+    /// Whether it holds nothing against the connection: a success or a reset
+    /// would change nothing.
+    pub fn is_clean(&self) -> bool {
+        self.terminal.is_none()
+            && self.cooldown_until.is_none()
+            && self.backoff_level == 0
+            && self.last_error.is_none()
+            && !self.auto_disabled
+    }
+}
+
+// === events ===
+
+impl ConnectionHealth {
+    /// Applies one event. Total: any state, event and time give a result.
+    #[must_use]
+    pub fn step(&self, event: &HealthEvent, now: Millis, rules: &HealthRules) -> Step {
+        match event {
+            HealthEvent::Failed {
+                started_at,
+                failure,
+            } => {
+                let mut step = self.failed(*started_at, failure, now, rules);
+                if step.changed {
+                    step.state.credential = rules.credential;
+                }
+                step
+            }
+            HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
+            HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
+            HealthEvent::Reset | HealthEvent::CredentialsChanged => self.renewed(now),
+        }
+    }
+
+    fn failed(
+        &self,
+        started_at: Millis,
+        failure: &Failure,
+        now: Millis,
+        rules: &HealthRules,
+    ) -> Step {
+        if failure.blame != Blame::Connection {
+            return self.kept(now, Outcome::Nothing);
+        }
+        if self.terminal.is_some() {
+            return self.kept(now, Outcome::AlreadyTerminal);
+        }
+        if self.renewed_at.is_some_and(|at| started_at <= at) {
+            return self.kept(now, Outcome::Stale);
+        }
+        if let Some(kind) = failure.terminal {
+            return self.ended(kind, failure, now, rules);
+        }
+        if rules.disable_cooling {
+            return self.noted(started_at, failure, now);
+        }
+        match failure.cooldown {
+            Cooldown::None => self.noted(started_at, failure, now),
+            Cooldown::Fixed(ms) => self.cooled(started_at, failure, now, (ms, self.level(now))),
+            Cooldown::Ladder => {
+                let hint = failure.hint.as_ref().filter(|_| rules.use_hints);
+                match hint.filter(|hint| hint.wait_ms > 0) {
+                    Some(hint) => self.announced(started_at, failure, hint, now),
+                    None => self.cooled(started_at, failure, now, rules.climb(self.level(now))),
+                }
+            }
+        }
+    }
+
+    /// A cooldown by the ladder or by a rule: `next` is its length in ms and the level after it.
+    fn cooled(&self, started_at: Millis, failure: &Failure, now: Millis, next: (u64, u32)) -> Step {
+        let (cooldown_ms, level) = next;
+        if cooldown_ms == 0 {
+            return self.noted(started_at, failure, now);
+        }
+        match self.cooldown_until {
+            Some(until) if until > now => return self.kept(now, Outcome::Cooling),
+            Some(until) if started_at < until => return self.kept(now, Outcome::Stale),
+            Some(_) | None if self.seen(started_at) => return self.kept(now, Outcome::Stale),
+            Some(_) | None => {}
+        }
+        let mut state = self.marked(failure, now);
+        state.cooldown_until = Some(now.plus(cooldown_ms));
+        state.backoff_level = level;
+        state.last_cooldown_ms = cooldown_ms;
+        state.hint_source = None;
+        state.into_step(
+            now,
+            Outcome::Cooled {
+                cooldown_ms,
+                hinted: false,
+            },
+        )
+    }
+
+    fn announced(
+        &self,
+        started_at: Millis,
+        failure: &Failure,
+        hint: &ResetHint,
+        now: Millis,
+    ) -> Step {
+        let until = now.plus(hint.wait_ms);
+        let a_guess_stands = self.cooldown_until.is_some() && self.hint_source.is_none();
+        let standing = self.cooldown_until.filter(|standing| *standing > now);
+        if let Some(standing) = standing {
+            let margin = if a_guess_stands { 0 } else { EXTEND_MIN_MS };
+            if until <= standing.plus(margin) {
+                return self.kept(now, Outcome::Cooling);
+            }
+        }
+        if self.seen(started_at) && !a_guess_stands {
+            let met = standing.map_or(Outcome::Stale, |_| Outcome::Cooling);
+            return self.kept(now, met);
+        }
+        let mut state = self.marked(failure, now);
+        state.cooldown_until = Some(until);
+        state.backoff_level = 0;
+        state.last_cooldown_ms = hint.wait_ms;
+        state.hint_source = Some(hint.source);
+        state.into_step(
+            now,
+            Outcome::Cooled {
+                cooldown_ms: hint.wait_ms,
+                hinted: true,
+            },
+        )
+    }
+
+    fn ended(&self, kind: Terminal, failure: &Failure, now: Millis, rules: &HealthRules) -> Step {
+        let mut state = self.marked(failure, now);
+        state.terminal = Some(TerminalState {
+            kind,
+            sub_reason: failure.error_type,
+            at: now,
+        });
+        state.cooldown_until = None;
+        state.backoff_level = 0;
+        state.last_cooldown_ms = 0;
+        state.hint_source = None;
+        state.auto_disabled = kind == Terminal::Banned && rules.auto_disable_banned;
+        state.into_step(now, Outcome::Terminal(kind))
+    }
+
+    /// Error fields only. They never replace the error that explains a cooldown.
+    fn noted(&self, started_at: Millis, failure: &Failure, now: Millis) -> Step {
+        if self.remaining_ms(now) > 0 {
+            return self.kept(now, Outcome::Cooling);
+        }
+        if self.seen(started_at) {
+            return self.kept(now, Outcome::Stale);
+        }
+        if self.noted_at.is_some_and(|at| now < at.plus(NOTE_EVERY_MS)) {
+            return self.kept(now, Outcome::Nothing);
+        }
+        let mut state = self.clone();
+        state.last_error = Some(LastError::new(failure, now));
+        state.noted_at = Some(now);
+        state.into_step(now, Outcome::Noted)
+    }
+
+    fn succeeded(&self, started_at: Millis, now: Millis) -> Step {
+        if self.is_clean() {
+            return self.kept(now, Outcome::Nothing);
+        }
+        if self.settled_at.is_some_and(|at| started_at < at) {
+            return self.kept(now, Outcome::Stale);
+        }
+        let state = Self {
+            settled_at: self.settled_at,
+            renewed_at: self.renewed_at,
+            noted_at: self.noted_at,
+            ..Self::default()
+        };
+        state.into_step(now, Outcome::Recovered)
+    }
+
+    /// Forgets all. What began before now is old; what begins in this same millisecond is not.
+    fn renewed(&self, now: Millis) -> Step {
+        let before = Some(now.minus(1));
+        let state = Self {
+            settled_at: before,
+            renewed_at: before,
+            ..Self::default()
+        };
+        let outcome = if self.is_clean() {
+            Outcome::Nothing
+        } else {
+            Outcome::Recovered
+        };
+        let changed = state != *self;
+        Step {
+            changed,
+            ..state.into_step(now, outcome)
+        }
+    }
+
+    fn marked(&self, failure: &Failure, now: Millis) -> Self {
+        Self {
+            last_error: Some(LastError::new(failure, now)),
+            settled_at: Some(now),
+            ..self.clone()
+        }
+    }
+
+    fn kept(&self, now: Millis, outcome: Outcome) -> Step {
+        Step {
+            changed: false,
+            ..self.clone().into_step(now, outcome)
+        }
+    }
+
+    fn into_step(self, now: Millis, outcome: Outcome) -> Step {
+        Step {
+            remaining_ms: self.remaining_ms(now),
+            state: self,
+            changed: true,
+            outcome,
+        }
+    }
+}
+
+impl LastError {
+    fn new(failure: &Failure, at: Millis) -> Self {
+        let code = failure.upstream_code.as_ref();
+        Self {
+            error_type: failure.error_type,
+            reason: failure.reason,
+            status: failure.status,
+            code: code.map(|code| code.chars().take(CODE_CHARS).collect()),
+            at,
+            message: failure.message.chars().take(MESSAGE_CHARS).collect(),
+            source: match failure.restated {
+                Some(_) => ErrorSource::Restated,
+                None => ErrorSource::Upstream,
+            },
+            rule: failure.rule.clone(),
+        }
+    }
+}
+
+impl Body for ConnectionHealth {
+    const KIND: &'static str = key::HEALTH;
+    const VERSION: u16 = 1;
+}

@@ -1,1 +1,26 @@
-//! In which order targets are tried.
+//! Which target is tried next, and what is said when none is left.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | this one | the order in which a strategy tries a combo's targets |
+//! | [`ready`] | which connection of a provider is tried first |
+//! | [`refusal`] | the answer when every target was excluded or failed |
+
+pub mod ready;
+pub mod refusal;
+#[cfg(test)]
+mod tests;
+
+use crate::config::{StrategyName, Target};
+
+pub use ready::ReadyIndex;
+pub use refusal::{Exclusion, ExclusionReason, Refusal};
+
+/// The order in which `strategy` tries `targets`: indexes into the list, each
+/// exactly once. Availability does not change the order; targets that may not
+/// be used now are skipped when their turn comes.
+pub fn order(strategy: StrategyName, targets: &[Target]) -> Vec<usize> {
+    match strategy {
+        StrategyName::Priority => (0..targets.len()).collect(),
+    }
+}

@@ -27,6 +27,16 @@ impl Protocol {
         Self::Embeddings,
     ];
 
+    /// Its place in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        match self {
+            Self::ChatCompletions => 0,
+            Self::Responses => 1,
+            Self::Messages => 2,
+            Self::Embeddings => 3,
+        }
+    }
+
     /// The name used in messages, logs and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {

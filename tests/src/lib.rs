@@ -1,1 +1,37 @@
-//! Harness.
+//! What the end-to-end tests stand on: the real binary as a child process, an
+//! upstream that misbehaves to order, and clients.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`node`] | a `router-node` process with its own directory, port and log |
+//! | [`config`] | a configuration file, built piece by piece |
+//! | [`client`] | HTTP requests against a node, whole or streamed, and raw bytes |
+//! | [`upstream`], [`reply`] | the scripted upstream and what it answers |
+//! | [`dialect`] | requests and answers of the three client protocols |
+//! | [`events`] | a strict reader of server-sent events |
+//! | [`metrics`] | a reader of the Prometheus text format that objects to bad style |
+//! | [`sdk`] | the official client SDKs, as child processes |
+//! | [`wait`] | waiting for a state, with a deadline, instead of sleeping |
+//!
+//! A helper that finds the world not as a test needs it panics: it is the test
+//! that fails then.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    clippy::return_self_not_must_use,
+    reason = "a harness fails by panicking"
+)]
+
+pub mod client;
+pub mod config;
+pub mod dialect;
+pub mod events;
+pub mod metrics;
+pub mod node;
+pub mod reply;
+pub mod sdk;
+pub mod upstream;
+pub mod wait;

@@ -112,7 +112,7 @@ pub(crate) fn shorten(text: &str) -> String {
 /// The candidate that `word` was most likely meant to be: the same letters and
 /// digits in other case or punctuation, else one within a third of its length
 /// in edits.
-pub(crate) fn nearest<'a>(
+pub fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {

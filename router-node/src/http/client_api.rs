@@ -1,0 +1,323 @@
+//! The client API: the four protocols and the list of models.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_http::encoding::Encoder;
+use actix_web::body::MessageBody as _;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, ContentEncoding, HeaderName, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
+use serde_json::{Value, json};
+use shared_proto::config::ApiKey;
+use shared_proto::protocol::Protocol;
+
+use super::body::{self, Limits};
+use super::reply::{ClientError, Shape, stamp};
+use super::stream_body::StreamBody;
+use super::{Here, auth, headers, request_id};
+use crate::node::Worker;
+use crate::request::after::After;
+use crate::request::dispatch::Whole;
+use crate::request::facts::Facts;
+use crate::request::trace::{Answered, Outcome, Trace};
+use crate::request::{Admitted, Served, plan};
+use crate::routing::Routing;
+
+/// Answers below this size are not worth compressing, bytes.
+const COMPRESS_FROM: usize = 1024;
+
+/// The routes below `/v1`.
+pub(super) fn routes(service: &mut web::ServiceConfig) {
+    for protocol in Protocol::ALL {
+        let call = move |here: Here, request: HttpRequest, payload: web::Payload| {
+            serve(protocol, here, request, payload)
+        };
+        let wrong = move |request: HttpRequest| wrong_method(request, protocol.into(), "POST");
+        service.service(
+            web::resource(format!("/{}", protocol.path()))
+                .post(call)
+                .default_service(web::to(wrong)),
+        );
+    }
+    let wrong = |request: HttpRequest| wrong_method(request, Shape::OpenAi, "GET");
+    service.service(web::resource("/models").get(models).default_service(web::to(wrong)));
+    service.service(
+        web::resource("/models/{id:.*}")
+            .get(model)
+            .default_service(web::to(wrong)),
+    );
+}
+
+async fn wrong_method(request: HttpRequest, shape: Shape, allowed: &'static str) -> HttpResponse {
+    let mut error = ClientError::new(
+        405,
+        "method_not_allowed",
+        format!("{} is not allowed here; use {allowed}", request.method()),
+    );
+    error.headers.push(("allow", allowed.to_owned()));
+    error.response(shape, &request_id(&request))
+}
+
+async fn serve(
+    protocol: Protocol,
+    Here(worker): Here,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> HttpResponse {
+    let id: Arc<str> = request_id(&request).into();
+    let shape = Shape::from(protocol);
+    let observer = Arc::clone(&worker.node.observer);
+    let mut trace = Trace::begin(Arc::clone(&id), protocol, worker.now(), observer);
+    let admitted = match admit(protocol, &worker, &request, payload, &mut trace).await {
+        Ok(admitted) => Rc::new(admitted),
+        Err(error) => {
+            finish_refused(&mut trace, &error);
+            return error.response(shape, &id);
+        }
+    };
+    let server = &admitted.routing.config.server;
+    let keep_alive = Duration::from_millis(server.keep_alive_ms);
+    let early = admitted.facts.stream && server.early_keep_alive && !keep_alive.is_zero();
+    let planned = plan(Rc::clone(&admitted), trace);
+    let served = if early {
+        // Past one silent interval the head goes out, and the plan goes on
+        // inside the body: a proxy in front would give up on a silent answer.
+        let mut planned: Pin<Box<dyn Future<Output = Served>>> = Box::pin(planned);
+        match tokio::time::timeout(keep_alive, &mut planned).await {
+            Ok(served) => served,
+            Err(_) => {
+                let body = StreamBody::waiting(planned, protocol, Arc::clone(&id), keep_alive);
+                return event_stream(StatusCode::OK, &id, None).body(body);
+            }
+        }
+    } else {
+        planned.await
+    };
+    match served {
+        Served::Refused(error) => error.response(shape, &id),
+        Served::Whole(whole, after) => whole_response(&request, whole, &after, &id),
+        Served::Live(live, after) => {
+            let status = StatusCode::from_u16(live.answer().status).unwrap_or(StatusCode::OK);
+            let mut response = event_stream(status, &id, Some(&after));
+            forward_headers(&mut response, &live.answer().headers);
+            response.body(StreamBody::live(live, after, protocol, id, keep_alive))
+        }
+    }
+}
+
+/// Authenticates the caller and reads the request.
+async fn admit(
+    protocol: Protocol,
+    worker: &Rc<Worker>,
+    request: &HttpRequest,
+    payload: web::Payload,
+    trace: &mut Trace,
+) -> Result<Admitted, ClientError> {
+    let routing = worker.node.routing();
+    let key = auth::client(request, &routing)?;
+    trace.edit(|record| record.api_key = key.as_ref().map(|key| key.id.clone()));
+    if worker.node.draining() {
+        return Err(ClientError {
+            retry_after_ms: Some(1000),
+            ..ClientError::new(503, "draining", "this node is stopping; try again")
+        });
+    }
+    let limits = Limits {
+        max_bytes: routing.config.server.max_body_bytes,
+        idle: Duration::from_millis(routing.config.server.body_idle_timeout_ms),
+    };
+    let body = body::read(request.headers(), payload, limits).await?;
+    let facts = Facts::read(protocol, body)?;
+    trace.edit(|record| {
+        record.model = Some(facts.model.clone());
+        record.stream = facts.stream;
+    });
+    Ok(Admitted {
+        protocol,
+        facts,
+        headers: headers::towards_upstream(request.headers()),
+        key,
+        routing,
+        worker: Rc::clone(worker),
+    })
+}
+
+fn finish_refused(trace: &mut Trace, error: &ClientError) {
+    trace.edit(|record| {
+        record.answer = Some(Answered {
+            status: error.status,
+            code: Some(error.code.clone()),
+            message: Some(error.message.clone()),
+            retry_after_ms: error.retry_after_ms,
+        });
+    });
+    trace.finish(Outcome::Error);
+}
+
+/// A response head for a stream: nothing on the way may hold it back.
+fn event_stream(status: StatusCode, id: &str, after: Option<&After>) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    response.insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"));
+    response.insert_header((header::CACHE_CONTROL, "no-cache, no-transform"));
+    response.insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
+    stamp(&mut response, id);
+    if let Some(after) = after {
+        name_route(&mut response, after);
+    }
+    response
+}
+
+fn whole_response(request: &HttpRequest, whole: Whole, after: &After, id: &str) -> HttpResponse {
+    let status = StatusCode::from_u16(whole.status).unwrap_or(StatusCode::OK);
+    let mut response = HttpResponse::build(status);
+    forward_headers(&mut response, &whole.headers);
+    if let Ok(value) = HeaderValue::from_bytes(whole.content_type.as_bytes()) {
+        response.insert_header((header::CONTENT_TYPE, value));
+    }
+    stamp(&mut response, id);
+    name_route(&mut response, after);
+    let encoding = accepted_encoding(request).filter(|_| whole.body.len() >= COMPRESS_FROM);
+    let Some(encoding) = encoding else {
+        return response.body(whole.body);
+    };
+    response.insert_header((header::VARY, "accept-encoding"));
+    response
+        .body(whole.body)
+        .map_body(|head, body| Encoder::response(encoding, head, body).boxed())
+}
+
+/// The best encoding that the client names; none when it names none.
+fn accepted_encoding(request: &HttpRequest) -> Option<ContentEncoding> {
+    let accepted = request.headers().get(header::ACCEPT_ENCODING)?.to_str().ok()?;
+    let accepts = |name: &str| {
+        accepted.split(',').any(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            let named = parts.next().is_some_and(|n| n.eq_ignore_ascii_case(name));
+            named && !parts.any(|p| matches!(p.replace(' ', "").as_str(), "q=0" | "q=0.0"))
+        })
+    };
+    [
+        ("zstd", ContentEncoding::Zstd),
+        ("br", ContentEncoding::Brotli),
+        ("gzip", ContentEncoding::Gzip),
+        ("deflate", ContentEncoding::Deflate),
+    ]
+    .into_iter()
+    .find_map(|(name, encoding)| accepts(name).then_some(encoding))
+}
+
+fn forward_headers(response: &mut HttpResponseBuilder, upstream: &http::HeaderMap) {
+    for (name, value) in upstream {
+        if name == http::header::CONTENT_TYPE || !headers::reaches_client(name.as_str()) {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name.as_str().as_bytes()),
+            HeaderValue::from_bytes(value.as_bytes()),
+        ) {
+            response.append_header((name, value));
+        }
+    }
+}
+
+/// Says who served the request.
+fn name_route(response: &mut HttpResponseBuilder, after: &After) {
+    let candidate = after.candidate();
+    let slot = &candidate.slot;
+    for (name, value) in [
+        ("x-omniroute-connection", slot.connection.id.as_str()),
+        ("x-omniroute-provider", slot.provider.id.as_str()),
+        ("x-omniroute-model", &*candidate.model),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.insert_header((HeaderName::from_static(name), value));
+        }
+    }
+    response.insert_header((
+        HeaderName::from_static("x-omniroute-attempts"),
+        HeaderValue::from(after.attempts()),
+    ));
+}
+
+async fn models(Here(worker): Here, request: HttpRequest) -> HttpResponse {
+    let id = request_id(&request);
+    let routing = worker.node.routing();
+    match auth::client(&request, &routing) {
+        Err(error) => error.response(Shape::OpenAi, &id),
+        Ok(key) => {
+            let data = listed(&routing, key.as_deref());
+            let mut response = HttpResponse::Ok();
+            stamp(&mut response, &id);
+            // Both client families read this list; the last three are Anthropic's.
+            response.json(json!({
+                "object": "list",
+                "has_more": false,
+                "first_id": data.first().map(|model| model["id"].clone()),
+                "last_id": data.last().map(|model| model["id"].clone()),
+                "data": data,
+            }))
+        }
+    }
+}
+
+async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>) -> HttpResponse {
+    let id = request_id(&request);
+    let routing = worker.node.routing();
+    let key = match auth::client(&request, &routing) {
+        Err(error) => return error.response(Shape::OpenAi, &id),
+        Ok(key) => key,
+    };
+    let name = path.into_inner();
+    let listed = listed(&routing, key.as_deref());
+    match listed.into_iter().find(|model| model["id"] == name.as_str()) {
+        Some(model) => {
+            let mut response = HttpResponse::Ok();
+            stamp(&mut response, &id);
+            response.json(model)
+        }
+        None => ClientError::new(
+            404,
+            "model_not_found",
+            format!("the model `{name}` is not listed; see GET /v1/models"),
+        )
+        .response(Shape::OpenAi, &id),
+    }
+}
+
+/// The models `key` may name: combos first, then every listed model as
+/// `provider/model`.
+fn listed(routing: &Routing, key: Option<&ApiKey>) -> Vec<Value> {
+    let combos = routing.config.combos.iter().map(|combo| (combo.name.clone(), "combo".to_owned()));
+    let mut models: Vec<(String, String)> = routing
+        .listed_models()
+        .map(|(name, provider)| {
+            let provider = provider.provider.id.as_str();
+            (format!("{provider}/{name}"), provider.to_owned())
+        })
+        .collect();
+    models.sort_unstable();
+    let allowed = |name: &str| {
+        key.is_none_or(|key| {
+            let list = &key.allowed_models;
+            list.is_empty() || list.iter().any(|allowed| allowed == name)
+        })
+    };
+    combos
+        .chain(models)
+        .filter(|(name, _)| allowed(name))
+        .map(|(name, owner)| {
+            json!({
+                "id": name,
+                "object": "model",
+                "type": "model",
+                "display_name": name,
+                "created": 0,
+                "created_at": "1970-01-01T00:00:00Z",
+                "owned_by": owner,
+            })
+        })
+        .collect()
+}

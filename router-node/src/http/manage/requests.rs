@@ -1,0 +1,65 @@
+//! Recent requests of this node: every attempt, every excluded candidate, why.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Manager;
+use crate::http::Here;
+use crate::http::reply::ClientError;
+use crate::observe::{ById, Newest};
+
+#[derive(Deserialize)]
+pub(super) struct Query {
+    limit: Option<usize>,
+}
+
+/// `GET /api/requests?limit=N`: the newest first, 100 unless told, 1000 at most.
+pub(super) async fn newest(
+    Here(worker): Here,
+    request: HttpRequest,
+    query: Result<web::Query<Query>, actix_web::Error>,
+) -> HttpResponse {
+    let manager = match Manager::admit(worker, &request) {
+        Ok(manager) => manager,
+        Err(refused) => return refused,
+    };
+    let Ok(query) = query else {
+        return manager.error(&ClientError::bad_request(
+            "invalid_query",
+            Some("limit"),
+            "`limit` has to be a number from 1 to 1000",
+        ));
+    };
+    let limit = query.limit.unwrap_or(100).clamp(1, 1000);
+    match manager.worker.node.shelf.send(Newest(limit)).await {
+        Ok(requests) => manager.json(json!({ "requests": requests })),
+        Err(_) => manager.error(&stopping()),
+    }
+}
+
+/// `GET /api/requests/{id}`.
+pub(super) async fn one(
+    Here(worker): Here,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> HttpResponse {
+    let manager = match Manager::admit(worker, &request) {
+        Ok(manager) => manager,
+        Err(refused) => return refused,
+    };
+    let id = path.into_inner();
+    match manager.worker.node.shelf.send(ById(id)).await {
+        Ok(Some(record)) => manager.json(&record),
+        Ok(None) => manager.error(&ClientError::new(
+            404,
+            "request_not_found",
+            "no recent request of this node has that id; the last 1000 are kept",
+        )),
+        Err(_) => manager.error(&stopping()),
+    }
+}
+
+fn stopping() -> ClientError {
+    ClientError::new(503, "stopping", "this node is stopping")
+}

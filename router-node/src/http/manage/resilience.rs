@@ -1,0 +1,283 @@
+//! Which connections may be used now, and the operator's resets.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
+use shared_proto::clock::Millis;
+use shared_proto::health::{Blocked, ConnectionHealth, HealthEvent};
+
+use super::Manager;
+use crate::actor::owner::Report;
+use crate::http::Here;
+use crate::http::reply::ClientError;
+use crate::request::transition::Durable;
+use crate::routing::{ProviderSlot, Slot};
+
+/// Rows of one answer.
+const MAX_ROWS: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Query {
+    window_ms: Option<u64>,
+    provider: Option<String>,
+}
+
+/// `GET /api/resilience/connections?provider=ID`.
+pub(super) async fn connections(
+    Here(worker): Here,
+    request: HttpRequest,
+    query: Result<web::Query<Query>, actix_web::Error>,
+) -> HttpResponse {
+    let manager = match Manager::admit(worker, &request) {
+        Ok(manager) => manager,
+        Err(refused) => return refused,
+    };
+    let usable = |query: &web::Query<Query>| {
+        let provider = query.provider.as_deref();
+        query.window_ms.unwrap_or(0) <= 86_400_000
+            && provider.is_none_or(|name| (1..=64).contains(&name.len()))
+    };
+    let Some(query) = query.ok().filter(usable) else {
+        return manager.error(&ClientError::bad_request(
+            "invalid_query",
+            None,
+            "`windowMs` is a number from 0 to 86400000, `provider` a name of 1 to 64 characters",
+        ));
+    };
+    let now = manager.worker.now();
+    let routing = &manager.routing;
+    let of_it = |slot: &&Slot| {
+        let wanted = query.provider.as_deref();
+        wanted.is_none_or(|provider| slot.provider.id.as_str() == provider)
+    };
+    let order = routing.config.connections.iter();
+    let slots = order.filter_map(|c| routing.slots.get(&c.id)).map(|slot| &**slot);
+    let slots: Vec<&Slot> = slots.filter(of_it).collect();
+    let rows: Vec<Value> = slots
+        .iter()
+        .take(MAX_ROWS)
+        .filter_map(|slot| {
+            let provider = routing.providers.get(&slot.provider.id)?;
+            Some(row(slot, provider, now))
+        })
+        .collect();
+    manager.json(json!({
+        "meta": { "totalConnections": slots.len(), "countsCapped": slots.len() > MAX_ROWS },
+        "connections": rows,
+    }))
+}
+
+fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
+    let health = slot.cell.health();
+    let breaker = provider.breaker.breaker();
+    let state = breaker.state(now);
+    let blocked = health.eligible(now);
+    let status = match blocked {
+        Err(Blocked::Terminal(_)) => "terminal",
+        _ if matches!(breaker.admit(now), Admission::Reject { .. }) => "circuit_open",
+        Err(Blocked::Cooling { .. }) => "cooling_down",
+        Ok(()) => "healthy",
+    };
+    let until = match blocked {
+        Err(Blocked::Cooling { until }) => Some(until),
+        Err(Blocked::Terminal(_)) | Ok(()) => None,
+    };
+    let error = health.last_error.as_ref();
+    json!({
+        "id": slot.connection.id,
+        "provider": slot.provider.id,
+        "priority": slot.connection.priority,
+        "connectionStatus": status,
+        "testStatus": health.status(now).as_str(),
+        "rateLimitedUntil": until.map(Millis::as_epoch_ms),
+        "cooldownRemainingMs": until.map_or(0, |until| until.since(now)),
+        "backoffLevel": health.backoff_level,
+        "lastErrorType": error.and_then(|e| e.error_type),
+        "lastErrorReason": error.map(|e| e.reason),
+        "lastErrorRule": error.map(|e| &e.rule),
+        "lastErrorMessage": error.map(|e| &e.message),
+        "errorCode": error.map(|e| e.status),
+        "lastErrorAt": error.map(|e| e.at.to_rfc3339()),
+        "hintSource": health.hint_source,
+        "lowPriorityLane": null,
+        "egressIp": null,
+        "inFlight": slot.cell.in_flight(),
+        "maxConcurrent": slot.connection.max_concurrent,
+        "leased": false,
+        "breaker": {
+            "state": state.as_str(),
+            "failureCount": breaker.failure_count,
+            "retryAfterMs": breaker.retry_after_ms(now),
+        },
+        "lockouts": [],
+    })
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ResetBody {
+    #[serde(default)]
+    scope: Scope,
+    provider: Option<String>,
+    connection: Option<String>,
+}
+
+#[derive(Clone, Copy, Deserialize, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+enum Scope {
+    /// Breakers and lockouts, when the body names none.
+    #[default]
+    #[serde(skip)]
+    Usual,
+    All,
+    Breakers,
+    Lockouts,
+    Cooldowns,
+}
+
+/// `POST /api/resilience/reset`.
+pub(super) async fn reset(
+    Here(worker): Here,
+    request: HttpRequest,
+    body: web::Bytes,
+) -> HttpResponse {
+    let manager = match Manager::admit(worker, &request) {
+        Ok(manager) => manager,
+        Err(refused) => return refused,
+    };
+    let wanted = if body.iter().all(u8::is_ascii_whitespace) {
+        ResetBody::default()
+    } else {
+        match serde_json::from_slice(&body) {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                return manager.error(&ClientError::bad_request(
+                    "invalid_body",
+                    None,
+                    format!("the body is {{scope?, provider?, connection?}}: {error}"),
+                ));
+            }
+        }
+    };
+    if let Err(error) = known(&manager, &wanted) {
+        return manager.error(&error);
+    }
+    let mut durable = Durable::default();
+    let breakers = match wanted.scope {
+        Scope::Usual | Scope::All | Scope::Breakers => {
+            reset_breakers(&manager, &wanted, &mut durable).await
+        }
+        Scope::Lockouts | Scope::Cooldowns => 0,
+    };
+    let cooldowns = match wanted.scope {
+        Scope::All | Scope::Cooldowns => reset_cooldowns(&manager, &wanted, &mut durable).await,
+        Scope::Usual | Scope::Breakers | Scope::Lockouts => 0,
+    };
+    durable.settle().await;
+    let count = breakers.saturating_add(cooldowns);
+    manager.json(json!({
+        "ok": true,
+        "resetCount": count,
+        "breakers": breakers,
+        "cooldowns": cooldowns,
+        "lockouts": 0,
+        "message": format!("{breakers} breaker(s) and {cooldowns} cooldown(s) reset"),
+    }))
+}
+
+fn known(manager: &Manager, wanted: &ResetBody) -> Result<(), ClientError> {
+    let routing = &manager.routing;
+    let provider = wanted.provider.as_deref();
+    if provider.is_some_and(|id| !routing.providers.contains_key(id)) {
+        let message = "no provider of that name has an enabled connection";
+        return Err(ClientError::new(404, "provider_not_found", message));
+    }
+    let connection = wanted.connection.as_deref();
+    if connection.is_some_and(|id| !routing.slots.contains_key(id)) {
+        return Err(connection_not_found());
+    }
+    Ok(())
+}
+
+fn connection_not_found() -> ClientError {
+    ClientError::new(
+        404,
+        "connection_not_found",
+        "no enabled connection has that id; see GET /api/resilience/connections",
+    )
+}
+
+async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
+    let mut count = 0_usize;
+    for provider in manager.routing.providers.values() {
+        let id = &provider.provider.id;
+        let named = wanted.provider.as_deref().is_none_or(|p| p == id.as_str());
+        let holds = wanted
+            .connection
+            .as_deref()
+            .is_none_or(|c| provider.all.iter().any(|slot| slot.connection.id.as_str() == c));
+        let Some(owner) = provider.breaker.owner().filter(|_| named && holds) else {
+            continue;
+        };
+        let tripped = !provider.breaker.breaker().is_clean();
+        let told = owner.send(Report::<ProviderBreaker>(BreakerEvent::Reset)).await;
+        durable.push(told.ok().and_then(|reported| reported.durable));
+        count = count.saturating_add(usize::from(tripped));
+    }
+    count
+}
+
+/// Ends cooldowns. A terminal state stays: only the connection's own reset ends it.
+async fn reset_cooldowns(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
+    let mut count = 0_usize;
+    for slot in manager.routing.slots.values() {
+        let provider = wanted.provider.as_deref();
+        let connection = wanted.connection.as_deref();
+        let named = provider.is_none_or(|p| p == slot.provider.id.as_str())
+            && connection.is_none_or(|c| c == slot.connection.id.as_str());
+        let health = slot.cell.health();
+        if !named || health.is_clean() || health.terminal.is_some() {
+            continue;
+        }
+        drop(health);
+        count = count.saturating_add(usize::from(reset_slot(slot, durable).await));
+    }
+    count
+}
+
+async fn reset_slot(slot: &Slot, durable: &mut Durable) -> bool {
+    let Some(owner) = slot.cell.owner() else {
+        return false;
+    };
+    let told = owner.send(Report::<ConnectionHealth>(HealthEvent::Reset)).await;
+    match told {
+        Ok(reported) => {
+            let changed = reported.durable.is_some();
+            durable.push(reported.durable);
+            changed
+        }
+        Err(_) => false,
+    }
+}
+
+/// `POST /api/connections/{id}/reset`: the connection is as good as new,
+/// terminal or not.
+pub(super) async fn reset_one(
+    Here(worker): Here,
+    request: HttpRequest,
+    path: web::Path<String>,
+) -> HttpResponse {
+    let manager = match Manager::admit(worker, &request) {
+        Ok(manager) => manager,
+        Err(refused) => return refused,
+    };
+    let Some(slot) = manager.routing.slots.get(path.as_str()) else {
+        return manager.error(&connection_not_found());
+    };
+    let mut durable = Durable::default();
+    let changed = reset_slot(slot, &mut durable).await;
+    durable.settle().await;
+    manager.json(json!({ "ok": true, "connection": slot.connection.id, "changed": changed }))
+}

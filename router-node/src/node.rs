@@ -1,0 +1,280 @@
+//! The composition root: the only file that sees everything.
+
+mod registry;
+mod reload;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use actix::Addr;
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer};
+use arc_swap::ArcSwap;
+use shared_proto::clock::Millis;
+use shared_proto::config::{Config, StoreUrl};
+use shared_proto::mirror::{Health, Mirror};
+use shared_proto::mirror::embedded::Embedded;
+use shared_proto::restate::{self, RestateRule};
+
+use crate::actor::owner::Shared;
+use crate::config::Origin;
+use crate::http;
+use crate::observe::{Observer, Shelf};
+use crate::routing::{Routing, build};
+use crate::upstream::Clients;
+use crate::welcome;
+use registry::Registry;
+
+pub(crate) use reload::Reloads;
+
+/// Requests' heads have to arrive within this time.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// Idle client connections are kept this long: longer than the 60 s of common
+/// load balancers, so that they close first.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// What a node could not start for.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration has problems; each names its place.
+    #[error("the configuration has {} problem(s)", .0.len())]
+    Config(Vec<shared_proto::config::Problem>),
+    /// The store can't be opened.
+    #[error(transparent)]
+    Store(#[from] shared_proto::mirror::embedded::OpenError),
+    /// The store can't be read.
+    #[error("the store can't be read: {0}")]
+    Snapshot(String),
+    /// A listener can't be bound.
+    #[error("{setting}: can't listen on {address}: {error}")]
+    Listen {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The server failed while it ran.
+    #[error("the server failed: {0}")]
+    Server(#[from] std::io::Error),
+}
+
+/// What all workers of a node share.
+pub(crate) struct Node {
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) shelf: Addr<Shelf>,
+    pub(crate) mirror: Arc<dyn Mirror>,
+    pub(crate) id: String,
+    pub(crate) reloads: Reloads,
+    /// Statuses that don't mean what they say.
+    pub(crate) restate: Vec<RestateRule>,
+    routing: ArcSwap<Routing>,
+    draining: AtomicBool,
+}
+
+impl Node {
+    /// The store's time.
+    pub(crate) fn now(&self) -> Millis {
+        self.mirror.now()
+    }
+
+    /// The configuration in force.
+    pub(crate) fn routing(&self) -> Arc<Routing> {
+        self.routing.load_full()
+    }
+
+    /// Whether the store takes changes.
+    pub(crate) fn store_is_up(&self) -> bool {
+        self.mirror.health() == Health::Up
+    }
+
+    /// Whether the node is stopping.
+    pub(crate) fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+}
+
+/// What one worker thread has to itself.
+pub(crate) struct Worker {
+    pub(crate) node: Arc<Node>,
+    pub(crate) clients: Clients,
+}
+
+impl Worker {
+    /// The store's time.
+    pub(crate) fn now(&self) -> Millis {
+        self.node.now()
+    }
+}
+
+/// What a listener serves, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listener {
+    /// Whether the client API is here.
+    pub(crate) clients: bool,
+    /// Whether the management API is here.
+    pub(crate) manage: bool,
+    /// Whether it only takes callers of this machine.
+    pub(crate) loopback: bool,
+}
+
+/// Runs a node until it is told to stop.
+pub async fn run(origin: Origin) -> Result<(), StartError> {
+    let bytes = origin.read().map_err(StartError::Config)?;
+    let loaded = origin.load(bytes.as_deref()).map_err(StartError::Config)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let config = Arc::new(loaded.config);
+    let (node, registry) = start(Arc::clone(&config)).await?;
+    let servers = listen(&node, &config)?;
+    welcome::show(&config, &loaded.found, &servers.addresses);
+    let watching = reload::watch(Arc::clone(&node), registry, origin, bytes);
+    let stopping = stop_on_signal(Arc::clone(&node), servers.handles.clone());
+    let serving = futures_util::future::try_join_all(servers.running);
+    tokio::pin!(serving, watching, stopping);
+    let result = tokio::select! {
+        served = &mut serving => served.map(drop),
+        () = &mut watching => serving.await.map(drop),
+        () = &mut stopping => serving.await.map(drop),
+    };
+    // What was accepted is durable already; closing only lets go of the files.
+    node.mirror.close().await.ok();
+    tracing::info!("stopped");
+    Ok(result?)
+}
+
+async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError> {
+    let clock = Arc::new(shared_proto::clock::SystemClock);
+    let prefix = &config.store.prefix;
+    let mirror: Arc<dyn Mirror> = match &config.store.url {
+        StoreUrl::Memory => Arc::new(Embedded::memory(prefix, clock)?),
+        StoreUrl::Disk(path) => Arc::new(Embedded::disk(path, prefix, clock)?),
+    };
+    let snapshot = mirror
+        .snapshot()
+        .await
+        .map_err(|error| StartError::Snapshot(error.to_string()))?;
+    let observer = Arc::new(Observer::new());
+    observer.metrics.store_up.set(1);
+    let shared = Shared {
+        mirror: Arc::clone(&mirror),
+        commits: observer.metrics.commits.clone(),
+    };
+    let mut registry = Registry::new(shared, prefix, snapshot);
+    let id = config.node_id.as_ref().map_or_else(
+        || format!("node-{}", uuid::Uuid::new_v4().simple()),
+        |id| id.as_str().to_owned(),
+    );
+    let routing = build(config, &mut registry, mirror.now());
+    registry.apply(&routing);
+    let node = Node {
+        shelf: observer.journal.shelf(),
+        observer,
+        mirror,
+        id,
+        reloads: Reloads::default(),
+        restate: restate::built_in(),
+        routing: ArcSwap::from_pointee(routing),
+        draining: AtomicBool::new(false),
+    };
+    Ok((Arc::new(node), registry))
+}
+
+struct Servers {
+    running: Vec<actix_web::dev::Server>,
+    handles: Vec<ServerHandle>,
+    addresses: Vec<(&'static str, SocketAddr)>,
+}
+
+fn listen(node: &Arc<Node>, config: &Config) -> Result<Servers, StartError> {
+    let mut servers = Servers {
+        running: Vec::new(),
+        handles: Vec::new(),
+        addresses: Vec::new(),
+    };
+    let server = &config.server;
+    let clients = Listener {
+        clients: true,
+        manage: server.admin_listen.is_none(),
+        loopback: server.listen.ip().is_loopback(),
+    };
+    servers.add(node, config, ("server.listen", server.listen), clients)?;
+    if let Some(address) = server.admin_listen {
+        let admin = Listener {
+            clients: false,
+            manage: true,
+            loopback: address.ip().is_loopback(),
+        };
+        servers.add(node, config, ("server.adminListen", address), admin)?;
+    }
+    Ok(servers)
+}
+
+impl Servers {
+    fn add(
+        &mut self,
+        node: &Arc<Node>,
+        config: &Config,
+        (setting, address): (&'static str, SocketAddr),
+        listener: Listener,
+    ) -> Result<(), StartError> {
+        let node = Arc::clone(node);
+        let app = move || {
+            let worker = Rc::new(Worker {
+                node: Arc::clone(&node),
+                clients: Clients::default(),
+            });
+            App::new().app_data(worker).configure(http::routes(listener))
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if listener.clients { config.server.workers.unwrap_or(cores) } else { 1 };
+        let drain = config.server.drain_timeout_ms.div_ceil(1000);
+        let server = HttpServer::new(app)
+            .workers(workers)
+            .client_request_timeout(HEAD_TIMEOUT)
+            .keep_alive(KEEP_ALIVE)
+            // A client that hangs up ends its request, upstream call and all.
+            .h1_allow_half_closed(false)
+            .shutdown_timeout(drain)
+            .disable_signals()
+            .bind(address)
+            .map_err(|error| StartError::Listen {
+                setting,
+                address,
+                error,
+            })?;
+        let bound = server.addrs().first().copied().unwrap_or(address);
+        self.addresses.push((setting, bound));
+        let server = server.run();
+        self.handles.push(server.handle());
+        self.running.push(server);
+        Ok(())
+    }
+}
+
+/// Waits for SIGTERM or SIGINT, then stops accepting and lets what is under
+/// way finish.
+async fn stop_on_signal(node: Arc<Node>, servers: Vec<ServerHandle>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        tracing::error!("signals can't be received; stop the process with SIGKILL");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    node.draining.store(true, Ordering::Relaxed);
+    let in_flight = node.observer.metrics.requests_in_flight.get();
+    tracing::info!(in_flight, "draining: no new requests are taken");
+    let stopping = servers.iter().map(|server| server.stop(true));
+    futures_util::future::join_all(stopping).await;
+}

@@ -1,0 +1,102 @@
+//! Takes over a changed configuration file without a restart.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use super::{Node, Registry};
+use crate::config::Origin;
+use crate::observe::ReloadLabels;
+use crate::routing::build;
+
+/// How often the file is looked at. Looking at its content works with mounts
+/// that swap a link, which notifications miss.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Whether the file's last change was refused.
+#[derive(Default)]
+pub(crate) struct Reloads {
+    refused: AtomicBool,
+}
+
+impl Reloads {
+    /// Whether the running configuration is older than the file.
+    pub(crate) fn refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// Watches the file for ever; SIGHUP looks at once.
+pub(super) async fn watch(
+    node: Arc<Node>,
+    mut registry: Registry,
+    origin: Origin,
+    mut seen: Option<Vec<u8>>,
+) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        return std::future::pending().await;
+    };
+    let mut ticks = tokio::time::interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        let asked = tokio::select! {
+            _ = ticks.tick() => false,
+            _ = hangup.recv() => true,
+        };
+        if origin.file.is_none() {
+            continue;
+        }
+        // A file that is gone for a moment (an editor that renames) is no change.
+        let Ok(bytes) = origin.read() else { continue };
+        if bytes != seen || asked {
+            apply(&node, &mut registry, &origin, bytes.as_deref());
+            seen = bytes;
+        }
+    }
+}
+
+fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[u8]>) {
+    let loaded = match origin.load(bytes) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            for problem in &problems {
+                tracing::error!("{problem}");
+            }
+            tracing::error!(
+                problems = problems.len(),
+                "the changed configuration is refused; the running one stays"
+            );
+            return done(node, true);
+        }
+    };
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let before = node.routing();
+    let config = Arc::new(loaded.config);
+    if config.server.listen != before.config.server.listen
+        || config.server.admin_listen != before.config.server.admin_listen
+        || config.server.workers != before.config.server.workers
+        || config.store.url != before.config.store.url
+    {
+        tracing::warn!(
+            "server.listen, server.adminListen, server.workers and store.url take effect at the next start"
+        );
+    }
+    let routing = build(config, registry, node.now());
+    registry.apply(&routing);
+    let connections = routing.slots.len();
+    node.routing.store(Arc::new(routing));
+    tracing::info!(connections, "the changed configuration is in force");
+    done(node, false);
+}
+
+fn done(node: &Node, refused: bool) {
+    node.reloads.refused.store(refused, Ordering::Relaxed);
+    let result = if refused { "refused" } else { "applied" };
+    let reloads = &node.observer.metrics.reloads;
+    reloads.get_or_create(&ReloadLabels { result }).inc();
+}

@@ -1,0 +1,42 @@
+//! What operators see: the log, the metrics and the journal of recent requests.
+
+mod journal;
+mod log;
+mod metrics;
+
+use std::time::Duration;
+
+pub(crate) use journal::{ById, Journal, Newest, Shelf};
+pub(crate) use log::init as init_log;
+pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
+
+use crate::request::trace::Record;
+
+/// Takes in what each request's trace ends with.
+pub(crate) struct Observer {
+    pub(crate) metrics: Metrics,
+    pub(crate) journal: Journal,
+}
+
+impl Observer {
+    /// An observer with empty counters and an empty journal.
+    pub(crate) fn new() -> Self {
+        Self {
+            metrics: Metrics::new(),
+            journal: Journal::new(),
+        }
+    }
+
+    /// Counts a request in.
+    pub(crate) fn request_began(&self) {
+        self.metrics.requests_in_flight.inc();
+    }
+
+    /// Counts a request out, writes its log line and keeps its record.
+    pub(crate) fn request_ended(&self, record: Record, took: Duration) {
+        self.metrics.requests_in_flight.dec();
+        self.metrics.request_ended(&record, took);
+        log::request(&record);
+        self.journal.push(record);
+    }
+}

@@ -1,0 +1,216 @@
+//! The request's way. READ FIRST.
+//!
+//! client -> [`crate::http`] (authenticate, read) -> [`resolve`] (model to
+//! targets) -> [`pick`] -> [`dispatch`] -> classify (in the core) ->
+//! [`transition`] (tell the owners) -> next candidate, wait, or answer.
+//!
+//! [`plan`] owns attempts: it alone decides whether there is another.
+
+pub(crate) mod after;
+pub(crate) mod dispatch;
+pub(crate) mod facts;
+pub(crate) mod live;
+pub(crate) mod pick;
+pub(crate) mod refuse;
+pub(crate) mod resolve;
+pub(crate) mod trace;
+pub(crate) mod transition;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shared_proto::clock::Millis;
+use shared_proto::config::ApiKey;
+use shared_proto::protocol::Protocol;
+use tokio::time::Instant;
+
+use crate::http::reply::ClientError;
+use crate::node::Worker;
+use crate::routing::Routing;
+use after::After;
+use dispatch::{Call, Failed, Success, Whole};
+use facts::Facts;
+use live::Live;
+use pick::{Candidate, Pick, Picker};
+use refuse::Refusal;
+use trace::{Attempt, Outcome, Trace, millis};
+use transition::Durable;
+
+/// A request that was let in and read.
+pub(crate) struct Admitted {
+    pub(crate) protocol: Protocol,
+    pub(crate) facts: Facts,
+    /// The client's headers that may go upstream.
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) key: Option<Arc<ApiKey>>,
+    pub(crate) routing: Arc<Routing>,
+    pub(crate) worker: Rc<Worker>,
+}
+
+/// How the plan ended.
+pub(crate) enum Served {
+    /// A whole answer; the trace is finished.
+    Whole(Whole, After),
+    /// A committed stream; the trace goes with it.
+    Live(Box<Live>, After),
+    /// Nobody could serve; the trace is finished.
+    Refused(ClientError),
+}
+
+/// Runs one request to its answer or the commit point of its stream.
+pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
+    let call = Call::new(&request);
+    let targets = resolve::resolve(
+        &request.routing,
+        request.protocol,
+        &request.facts.model,
+        request.key.as_deref(),
+    );
+    let targets = match targets {
+        Ok(targets) => targets,
+        Err(error) => return refused(error, trace),
+    };
+    let settings = &request.routing.config.settings;
+    let mut picker = Picker::new(&targets, request.key.as_deref());
+    let mut waits = Waits::default();
+    let mut durable = Durable::default();
+    let mut last: Option<Failed> = None;
+    loop {
+        let now = request.worker.now();
+        let exhausted = trace.attempts() >= settings.max_attempts as usize;
+        let (candidate, probe) = match picker.next(now, &mut trace) {
+            Pick::Try(candidate) if !exhausted => (candidate, None),
+            Pick::Probe(candidate) if !exhausted => {
+                match transition::claim_probe(&candidate).await {
+                    Some(generation) => (candidate, Some(generation)),
+                    None => {
+                        picker.not_claimed(&candidate, now, &mut trace);
+                        continue;
+                    }
+                }
+            }
+            Pick::Nobody if !targets.combo && !exhausted => {
+                if let Some(wait) = waits.next(&settings.wait_for_cooldown, &picker, now) {
+                    trace.edit(|record| {
+                        record.waits_ms.push(millis(wait));
+                        // What was cooling before the wait is judged anew after it.
+                        record.excluded.clear();
+                        record.more_excluded = 0;
+                    });
+                    tokio::time::sleep(wait).await;
+                    picker.restart();
+                    continue;
+                }
+                break;
+            }
+            Pick::Try(_) | Pick::Probe(_) | Pick::Nobody => break,
+        };
+        picker.tried(&candidate);
+        let mut after = After::new(&request, candidate, now, probe);
+        match call.dispatch(after.candidate(), now).await {
+            Ok(success) => {
+                durable.settle().await;
+                return serve(success, after, trace).await;
+            }
+            Err(failed) => {
+                let shared = picker.next_target_shares_provider(after.candidate());
+                after.failed(&failed, shared, &mut trace, &mut durable).await;
+                let fallback = failed.failure.fallback;
+                last = Some(failed);
+                if !fallback {
+                    break;
+                }
+            }
+        }
+    }
+    durable.settle().await;
+    let refusal = Refusal {
+        request: &request,
+        targets: &targets,
+        last: last.as_ref(),
+        earliest: picker.earliest(),
+        now: request.worker.now(),
+    };
+    let error = refusal.answer(&trace);
+    refused(error, trace)
+}
+
+async fn serve(success: Success, mut after: After, trace: Trace) -> Served {
+    after.attach(trace);
+    match success {
+        Success::Whole(whole) => {
+            after.succeeded_whole(&whole).await;
+            Served::Whole(whole, after)
+        }
+        Success::Live(live) => {
+            after.first_byte(live.answer().status);
+            Served::Live(live, after)
+        }
+    }
+}
+
+fn refused(error: ClientError, mut trace: Trace) -> Served {
+    trace.edit(|record| {
+        record.answer = Some(trace::Answered {
+            status: error.status,
+            code: Some(error.code.clone()),
+            message: Some(error.message.clone()),
+            retry_after_ms: error.retry_after_ms,
+        });
+    });
+    trace.finish(Outcome::Error);
+    Served::Refused(error)
+}
+
+/// The waits of one request for a cooling connection.
+#[derive(Default)]
+struct Waits {
+    count: u32,
+    waited_ms: u64,
+}
+
+impl Waits {
+    /// How long to wait before trying again, if waiting is allowed and helps.
+    fn next(
+        &mut self,
+        rules: &shared_proto::config::WaitForCooldown,
+        picker: &Picker<'_>,
+        now: Millis,
+    ) -> Option<Duration> {
+        let wait = picker.earliest()?.since(now).saturating_add(1);
+        let total = self.waited_ms.saturating_add(wait);
+        let allowed = rules.enabled
+            && self.count < rules.max_retries
+            && wait <= rules.max_wait_ms
+            && total <= rules.budget_ms;
+        if !allowed {
+            return None;
+        }
+        self.count = self.count.saturating_add(1);
+        self.waited_ms = total;
+        Some(Duration::from_millis(wait))
+    }
+}
+
+/// An attempt's line in the trace.
+fn attempt(candidate: &Candidate, started_at: Millis, took: Duration) -> Attempt {
+    Attempt {
+        provider: candidate.slot.provider.id.clone(),
+        connection: candidate.slot.connection.id.clone(),
+        model: Arc::clone(&candidate.model),
+        started_at: started_at.to_rfc3339(),
+        duration_ms: millis(took),
+        outcome: "success",
+        upstream_status: None,
+        failure: None,
+        cooled_until: None,
+    }
+}
+
+/// When an attempt began, by both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Began {
+    pub(crate) at: Millis,
+    pub(crate) instant: Instant,
+}

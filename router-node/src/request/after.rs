@@ -1,0 +1,206 @@
+//! What has to happen after an attempt, however it ends: the owners are told,
+//! the trace is finished, a claimed probe is given back. Dropping it in the
+//! middle means that the client went away, which is nobody's fault.
+
+use std::rc::Rc;
+
+use shared_proto::clock::Millis;
+use shared_proto::failure::Failure;
+use shared_proto::stream::Quirk;
+use tokio::time::Instant;
+
+use super::dispatch::{Call, Failed, Whole};
+use super::live::{Live, LiveEnd};
+use super::pick::Candidate;
+use super::trace::{Answered, Attempt, Outcome, Trace};
+use super::transition::{self, Durable};
+use super::{Admitted, Began, attempt};
+use crate::routing::InFlight;
+
+/// The obligations of one attempt.
+pub(crate) struct After {
+    request: Rc<Admitted>,
+    candidate: Candidate,
+    began: Began,
+    probe: Option<u64>,
+    trace: Option<Trace>,
+    settled: bool,
+    attempts: usize,
+    /// Freed when the attempt is over.
+    _in_flight: InFlight,
+}
+
+impl After {
+    /// Takes the candidate's connection for one attempt.
+    pub(crate) fn new(
+        request: &Rc<Admitted>,
+        candidate: Candidate,
+        now: Millis,
+        probe: Option<u64>,
+    ) -> Self {
+        Self {
+            request: Rc::clone(request),
+            _in_flight: candidate.slot.cell.take(),
+            candidate,
+            began: Began {
+                at: now,
+                instant: Instant::now(),
+            },
+            probe,
+            trace: None,
+            settled: false,
+            attempts: 1,
+        }
+    }
+
+    /// Upstream calls made for the answer.
+    pub(crate) fn attempts(&self) -> usize {
+        self.attempts
+    }
+
+    /// Whom the attempt called.
+    pub(crate) fn candidate(&self) -> &Candidate {
+        &self.candidate
+    }
+
+    /// The trace goes with the answer from here on.
+    pub(crate) fn attach(&mut self, trace: Trace) {
+        self.attempts = trace.attempts().saturating_add(1);
+        self.trace = Some(trace);
+    }
+
+    fn attempt(&self) -> Attempt {
+        attempt(&self.candidate, self.began.at, self.began.instant.elapsed())
+    }
+
+    /// The attempt failed before its answer was committed.
+    pub(crate) async fn failed(
+        &mut self,
+        failed: &Failed,
+        next_is_same_provider: bool,
+        trace: &mut Trace,
+        durable: &mut Durable,
+    ) {
+        self.settled = true;
+        let (at, failure) = (self.began.at, &failed.failure);
+        let event = transition::breaker_event(
+            &self.candidate,
+            at,
+            failure,
+            next_is_same_provider,
+            self.probe,
+        );
+        let until = transition::failed(&self.candidate, at, failure, event, durable).await;
+        let attempt = Attempt {
+            outcome: "failed",
+            upstream_status: failed.status,
+            failure: Some(failure.clone()),
+            cooled_until: until.map(Millis::to_rfc3339),
+            ..self.attempt()
+        };
+        trace.edit(|record| record.attempts.push(attempt));
+    }
+
+    /// The whole answer is here.
+    pub(crate) async fn succeeded_whole(&mut self, whole: &Whole) {
+        self.settled = true;
+        let status = whole.status;
+        self.note_success(status);
+        if let Some(trace) = &mut self.trace {
+            trace.edit(|record| record.usage = whole.usage.map(Into::into));
+            trace.finish(Outcome::Success);
+        }
+        transition::succeeded(&self.candidate, self.began.at, self.probe).await;
+    }
+
+    /// A stream is committed: its first byte leaves now.
+    pub(crate) fn first_byte(&mut self, status: u16) {
+        if let Some(trace) = &mut self.trace {
+            trace.first_byte();
+            trace.edit(|record| record.answer = Some(answered(status)));
+        }
+    }
+
+    /// The stream is complete.
+    pub(crate) fn stream_ended(&mut self, live: &mut Live) {
+        self.settled = true;
+        self.note_success(live.answer().status);
+        if let Some(trace) = &mut self.trace {
+            let relay = live.relay();
+            trace.edit(|record| {
+                record.usage = relay.usage().map(Into::into);
+                record.quirks = relay.quirks().iter().map(Quirk::as_str).collect();
+            });
+            trace.finish(Outcome::Success);
+        }
+        transition::tell_succeeded(&self.candidate, self.began.at, self.probe);
+    }
+
+    /// The stream broke after its commit point. Returns what the client is told.
+    pub(crate) fn stream_failed(&mut self, live: &mut Live, end: &LiveEnd) -> Failure {
+        self.settled = true;
+        let now = self.request.worker.now();
+        let call = Call::new(&self.request);
+        let failure = call.live_failure(&self.candidate, live, end, now);
+        let at = self.began.at;
+        let event = transition::breaker_event(&self.candidate, at, &failure, false, self.probe);
+        transition::tell_failed(&self.candidate, at, &failure, event);
+        let attempt = Attempt {
+            outcome: "failed",
+            upstream_status: Some(live.answer().status),
+            failure: Some(failure.clone()),
+            ..self.attempt()
+        };
+        if let Some(trace) = &mut self.trace {
+            let usage = live.relay().usage();
+            trace.edit(|record| {
+                record.attempts.push(attempt);
+                record.usage = usage.map(Into::into);
+            });
+            trace.finish(Outcome::StreamFailed);
+        }
+        failure
+    }
+
+    fn note_success(&mut self, status: u16) {
+        let attempt = Attempt {
+            upstream_status: Some(status),
+            ..self.attempt()
+        };
+        if let Some(trace) = &mut self.trace {
+            trace.edit(|record| {
+                record.attempts.push(attempt);
+                record.answer = Some(answered(status));
+            });
+        }
+    }
+}
+
+fn answered(status: u16) -> Answered {
+    Answered {
+        status,
+        code: None,
+        message: None,
+        retry_after_ms: None,
+    }
+}
+
+impl Drop for After {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        // The client went away: the upstream call is dropped with us.
+        let release = self
+            .probe
+            .map(|generation| shared_proto::breaker::BreakerEvent::ReleaseProbe { generation });
+        transition::tell_breaker(&self.candidate, release);
+        let attempt = Attempt {
+            outcome: "cancelled",
+            ..self.attempt()
+        };
+        if let Some(trace) = &mut self.trace {
+            trace.edit(|record| record.attempts.push(attempt));
+        }
+    }
+}

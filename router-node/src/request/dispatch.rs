@@ -1,0 +1,341 @@
+//! One upstream call: send, wait for the head, and judge what comes until the
+//! answer is whole or its stream is committed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method, Request};
+use secrecy::ExposeSecret as _;
+use shared_proto::answer;
+use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
+use shared_proto::clock::Millis;
+use shared_proto::config::Config;
+use shared_proto::failure::Failure;
+use shared_proto::hint;
+use shared_proto::protocol::Protocol;
+use shared_proto::restate::RestateRule;
+use shared_proto::stream::{
+    BodyShape, ContentType, RelayOptions, StreamFailure, StreamFailureKind, Usage,
+};
+use tokio::time::timeout;
+
+use super::Admitted;
+use super::facts::Facts;
+use super::live::{Live, LiveEnd};
+use super::pick::Candidate;
+use crate::http::headers;
+use crate::simulated;
+use crate::upstream::answer::{Answer, AnswerBody, Broken};
+use crate::upstream::{Clients, SendError, send_error};
+
+/// Bytes of an error's body that are read for the classifier.
+const ERROR_BODY: usize = 64 * 1024;
+/// How long the rest of an error's body is waited for.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What every attempt of one request shares.
+pub(crate) struct Call<'a> {
+    protocol: Protocol,
+    facts: &'a Facts,
+    headers: &'a HeaderMap,
+    config: &'a Config,
+    clients: &'a Clients,
+    restate: &'a [RestateRule],
+}
+
+/// An upstream's success.
+pub(crate) enum Success {
+    /// A whole answer.
+    Whole(Whole),
+    /// A committed stream.
+    Live(Box<Live>),
+}
+
+/// A whole answer, judged.
+pub(crate) struct Whole {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) content_type: HeaderValue,
+    pub(crate) body: Bytes,
+    pub(crate) usage: Option<Usage>,
+}
+
+/// A failed attempt.
+pub(crate) struct Failed {
+    /// The upstream's own status, when it answered.
+    pub(crate) status: Option<u16>,
+    pub(crate) failure: Failure,
+}
+
+impl<'a> Call<'a> {
+    /// The calls of `request`.
+    pub(crate) fn new(request: &'a Admitted) -> Self {
+        Self {
+            protocol: request.protocol,
+            facts: &request.facts,
+            headers: &request.headers,
+            config: &request.routing.config,
+            clients: &request.worker.clients,
+            restate: &request.worker.node.restate,
+        }
+    }
+
+    /// Calls `candidate` once; a connection that broke before the answer's
+    /// head gets one more try on a fresh one.
+    pub(crate) async fn dispatch(
+        &self,
+        candidate: &Candidate,
+        now: Millis,
+    ) -> Result<Success, Failed> {
+        let timeouts = &candidate.slot.provider.timeouts;
+        let sent = self.send(candidate).await;
+        let answer = match sent {
+            Err(TransportFailure::Reset) => self.send(candidate).await,
+            other => other,
+        };
+        let answer = answer.map_err(|kind| transport(kind))?;
+        if !(200..300).contains(&answer.status) {
+            return Err(self.refused(candidate, answer, now).await);
+        }
+        if self.facts.stream {
+            return self.stream(candidate, answer, now).await;
+        }
+        let total = limit(timeouts.total_ms);
+        match timeout(total, self.whole(candidate, answer, now)).await {
+            Ok(result) => result.map(Success::Whole),
+            Err(_) => Err(transport(TransportFailure::TotalTimeout)),
+        }
+    }
+
+    async fn send(&self, candidate: &Candidate) -> Result<Answer, TransportFailure> {
+        let slot = &candidate.slot;
+        if slot.simulated() {
+            return Ok(simulated::answer(
+                self.protocol,
+                self.facts,
+                &candidate.model,
+                &slot.connection,
+                slot.cell.last_used(),
+            )
+            .await);
+        }
+        let timeouts = &slot.provider.timeouts;
+        let request = self.request(candidate).ok_or(TransportFailure::ConnectFailed)?;
+        let proxy = slot.connection.proxy_url.as_ref();
+        let proxy = proxy.map(|url| url.expose_secret());
+        let sending = self
+            .clients
+            .send(request, proxy, timeouts.connect_ms)
+            .map_err(|_| TransportFailure::ProxyUnreachable)?;
+        // Connecting has its own, shorter limit inside the connector.
+        let head = limit(match (timeouts.connect_ms, timeouts.response_headers_ms) {
+            (_, 0) => 0,
+            (connect, head) => head.saturating_add(connect),
+        });
+        match timeout(head, sending).await {
+            Err(_) => Err(TransportFailure::HeadersTimeout),
+            Ok(Err(error)) => Err(match send_error(&error, proxy.is_some()) {
+                SendError::ConnectFailed => TransportFailure::ConnectFailed,
+                SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
+                SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
+                SendError::Reset => TransportFailure::Reset,
+            }),
+            Ok(Ok(response)) => {
+                let (head, body) = response.into_parts();
+                let body = AnswerBody::new(body, &head.headers);
+                Ok(Answer {
+                    status: head.status.as_u16(),
+                    headers: head.headers,
+                    body,
+                })
+            }
+        }
+    }
+
+    /// `None` for a provider without an address for the protocol, which
+    /// resolving has already refused.
+    fn request(&self, candidate: &Candidate) -> Option<Request<crate::upstream::Body>> {
+        let slot = &candidate.slot;
+        let uri = slot.url(self.protocol)?.clone();
+        let mut request = Request::new(self.facts.body_for(&candidate.model));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        *headers = self.headers.clone();
+        headers
+            .entry(CONTENT_TYPE)
+            .or_insert(HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        for (name, value) in &slot.default_headers {
+            headers.entry(name).or_insert_with(|| value.clone());
+        }
+        if let Some((name, value)) = &slot.auth {
+            headers.insert(name, value.clone());
+        }
+        Some(request)
+    }
+
+    /// Reads and classifies an answer that is not a success.
+    async fn refused(&self, candidate: &Candidate, mut answer: Answer, now: Millis) -> Failed {
+        let reading = answer.body.head(ERROR_BODY);
+        let body = timeout(ERROR_BODY_TIMEOUT, reading).await.unwrap_or_default();
+        Failed {
+            status: Some(answer.status),
+            failure: self.classify(candidate, &answer, &body, now),
+        }
+    }
+
+    fn classify(&self, candidate: &Candidate, answer: &Answer, body: &[u8], now: Millis) -> Failure {
+        let provider = &candidate.slot.provider;
+        let headers = headers::for_classifier(&answer.headers);
+        let error = UpstreamError {
+            answer: hint::Answer {
+                provider: provider.id.as_str(),
+                status: answer.status,
+                headers: &headers,
+                body,
+            },
+            profile: provider.profile,
+            per_model_quota: provider.per_model_quota,
+            model: Some(&candidate.model),
+            in_stream: (200..300).contains(&answer.status),
+        };
+        classify::classify(&error, &self.rules(), now)
+    }
+
+    fn rules(&self) -> ClassifyRules<'_> {
+        let settings = &self.config.settings;
+        ClassifyRules {
+            hint_bounds: &settings.hint_bounds,
+            custom_banned_signals: &settings.custom_banned_signals,
+            restate: self.restate,
+        }
+    }
+
+    async fn whole(
+        &self,
+        candidate: &Candidate,
+        mut answer: Answer,
+        now: Millis,
+    ) -> Result<Whole, Failed> {
+        let max = self.config.server.max_response_bytes;
+        let idle = limit(candidate.slot.provider.timeouts.byte_idle_ms);
+        let status = Some(answer.status);
+        let failed = |failure| Err(Failed { status, failure });
+        let body = match answer.body.whole(max, idle).await {
+            Ok(Some(body)) => body,
+            Ok(None) => return failed(classify::stream_failure(BadAnswer::TooLarge)),
+            Err(None) => {
+                return failed(classify::transport_failure(TransportFailure::ByteIdle));
+            }
+            Err(Some(Broken)) => {
+                return failed(classify::transport_failure(TransportFailure::Reset));
+            }
+        };
+        let content_type = answer.content_type();
+        let max_tokens = self.facts.max_tokens;
+        let judge = |kind: ContentType, body: &Bytes| answer::judge(self.protocol, kind, body, max_tokens);
+        let judged = if answer::shape(content_type, &body) == BodyShape::Events {
+            let options = RelayOptions {
+                content_type,
+                lenient_end: candidate.slot.provider.lenient_stream_end,
+                asked_max_tokens: max_tokens,
+                ..RelayOptions::default()
+            };
+            answer::aggregate(self.protocol, options, &body)
+                .and_then(|whole| judge(ContentType::Json, &whole).map(|facts| (facts, whole, true)))
+        } else {
+            judge(content_type, &body).map(|facts| (facts, body, false))
+        };
+        match judged {
+            Ok((facts, body, converted)) => Ok(Whole {
+                status: answer.status,
+                content_type: match answer.headers.get(CONTENT_TYPE) {
+                    Some(value) if !converted => value.clone(),
+                    _ => HeaderValue::from_static("application/json"),
+                },
+                headers: answer.headers,
+                body,
+                usage: facts.usage,
+            }),
+            Err(failure) => Err(Failed {
+                status,
+                failure: self.stream_failure(candidate, &answer, &failure, now),
+            }),
+        }
+    }
+
+    async fn stream(
+        &self,
+        candidate: &Candidate,
+        answer: Answer,
+        now: Millis,
+    ) -> Result<Success, Failed> {
+        let provider = &candidate.slot.provider;
+        let status = answer.status;
+        let mut live = Live::new(self.protocol, answer, self.facts.max_tokens, provider);
+        match live.until_committed().await {
+            Ok(()) => Ok(Success::Live(Box::new(live))),
+            Err(end) => Err(Failed {
+                status: Some(status),
+                failure: self.live_failure(candidate, &live, &end, now),
+            }),
+        }
+    }
+
+    /// What a stream's failure means; also used after the commit point.
+    pub(crate) fn live_failure(
+        &self,
+        candidate: &Candidate,
+        live: &Live,
+        end: &LiveEnd,
+        now: Millis,
+    ) -> Failure {
+        match end {
+            LiveEnd::Transport(kind) => classify::transport_failure(*kind),
+            LiveEnd::Stream(failure) => {
+                self.stream_failure(candidate, live.answer(), failure, now)
+            }
+        }
+    }
+
+    fn stream_failure(
+        &self,
+        candidate: &Candidate,
+        answer: &Answer,
+        failure: &StreamFailure,
+        now: Millis,
+    ) -> Failure {
+        let kind = match failure.kind {
+            StreamFailureKind::ErrorEvent => match &failure.error_body {
+                Some(body) => return self.classify(candidate, answer, body, now),
+                None => BadAnswer::FinishError,
+            },
+            StreamFailureKind::Truncated => BadAnswer::Truncated,
+            StreamFailureKind::TruncatedToolCall => BadAnswer::CutToolCall,
+            StreamFailureKind::Empty => BadAnswer::Empty,
+            StreamFailureKind::EventTooLarge => BadAnswer::TooLarge,
+            StreamFailureKind::Garbage => BadAnswer::Garbage,
+            StreamFailureKind::Cut => {
+                return classify::transport_failure(TransportFailure::Reset);
+            }
+        };
+        classify::stream_failure(kind)
+    }
+}
+
+fn transport(kind: TransportFailure) -> Failed {
+    Failed {
+        status: None,
+        failure: classify::transport_failure(kind),
+    }
+}
+
+/// A limit in ms as a duration; 0 is as good as never.
+pub(crate) fn limit(ms: u64) -> Duration {
+    match ms {
+        0 => Duration::from_secs(60 * 60 * 24 * 365),
+        ms => Duration::from_millis(ms),
+    }
+}

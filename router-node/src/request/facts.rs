@@ -1,0 +1,218 @@
+//! What the router reads of a request's body. Everything else goes upstream
+//! untouched, byte for byte.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use shared_proto::protocol::Protocol;
+
+use crate::http::reply::ClientError;
+use crate::upstream::Body;
+
+/// Longest model name, bytes.
+const MAX_MODEL: usize = 512;
+/// Up to this size a body is copied into one piece, which costs less than
+/// sending three.
+const COPY_UP_TO: usize = 16 * 1024;
+
+/// The fields the router acts on.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// The body as it came, inflated.
+    pub(crate) body: Bytes,
+    /// The name in `model`.
+    pub(crate) model: String,
+    /// Where `model`'s value stands in the body, quotes included.
+    model_at: Range<usize>,
+    /// Whether the client asked for a stream.
+    pub(crate) stream: bool,
+    /// The output limit the client set, in tokens.
+    pub(crate) max_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Typed<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_output_tokens: Option<&'a RawValue>,
+}
+
+impl Facts {
+    /// Reads the body of a request of `protocol`.
+    pub(crate) fn read(protocol: Protocol, body: Bytes) -> Result<Self, ClientError> {
+        let text = std::str::from_utf8(&body)
+            .map_err(|_| invalid_json("it is not valid UTF-8".to_owned()))?;
+        if !text.trim_start().starts_with('{') {
+            return Err(invalid_json("it is not a JSON object".to_owned()));
+        }
+        let typed: Typed<'_> =
+            serde_json::from_str(text).map_err(|error| invalid_json(error.to_string()))?;
+        let raw = typed.model.ok_or_else(|| {
+            ClientError::bad_request(
+                "missing_model",
+                Some("model"),
+                "the request has no `model`; GET /v1/models lists what there is",
+            )
+        })?;
+        let model = model_name(raw)?;
+        let start = (raw.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+        let model_at = start..start.saturating_add(raw.get().len());
+        let stream = protocol != Protocol::Embeddings && flag(typed.stream)?;
+        let limits = [
+            typed.max_completion_tokens,
+            typed.max_tokens,
+            typed.max_output_tokens,
+        ];
+        let max_tokens = limits
+            .into_iter()
+            .flatten()
+            .find_map(|raw| raw.get().parse().ok());
+        Ok(Self {
+            model,
+            model_at,
+            stream,
+            max_tokens,
+            body,
+        })
+    }
+
+    /// The body with `model` in place of the client's name for it.
+    pub(crate) fn body_for(&self, model: &str) -> Body {
+        if model == self.model {
+            return Body::whole(self.body.clone());
+        }
+        let name = serde_json::Value::from(model).to_string();
+        let before = self.body.slice(..self.model_at.start);
+        let after = self.body.slice(self.model_at.end..);
+        let length = before.len().saturating_add(name.len()).saturating_add(after.len());
+        if length > COPY_UP_TO {
+            return Body::new(before, Bytes::from(name), after);
+        }
+        let mut whole = BytesMut::with_capacity(length);
+        whole.extend_from_slice(&before);
+        whole.extend_from_slice(name.as_bytes());
+        whole.extend_from_slice(&after);
+        Body::whole(whole.freeze())
+    }
+}
+
+fn model_name(raw: &RawValue) -> Result<String, ClientError> {
+    let wrong = |message: &str| ClientError::bad_request("invalid_model", Some("model"), message);
+    let name: Cow<'_, str> =
+        serde_json::from_str(raw.get()).map_err(|_| wrong("`model` has to be a string"))?;
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(wrong("`model` is empty"));
+    }
+    if name.len() > MAX_MODEL || name.chars().any(char::is_control) {
+        return Err(wrong("`model` is not a model's name"));
+    }
+    Ok(name.to_owned())
+}
+
+fn flag(raw: Option<&RawValue>) -> Result<bool, ClientError> {
+    match raw.map(RawValue::get) {
+        None | Some("null" | "false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ClientError::bad_request(
+            "invalid_stream",
+            Some("stream"),
+            "`stream` has to be true or false",
+        )),
+    }
+}
+
+fn invalid_json(why: String) -> ClientError {
+    ClientError::bad_request(
+        "invalid_json",
+        None,
+        format!("the request body is not valid JSON: {why}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Facts;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use shared_proto::protocol::Protocol;
+
+    fn read(body: &str) -> Result<Facts, String> {
+        Facts::read(
+            Protocol::ChatCompletions,
+            Bytes::copy_from_slice(body.as_bytes()),
+        )
+        .map_err(|error| error.code)
+    }
+
+    fn sent(facts: &Facts, model: &str) -> Vec<u8> {
+        use http_body_util::BodyExt as _;
+        let body = facts.body_for(model);
+        let length = body.len();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let bytes = runtime.block_on(body.collect()).unwrap().to_bytes();
+        assert_eq!(bytes.len() as u64, length);
+        bytes.to_vec()
+    }
+
+    #[test]
+    fn only_the_models_value_changes() {
+        let body = "{ \"x\":[1.0e3,\"\\u0041\"],\"model\" : \"p\\u002fm\", \"stream\":true}";
+        let facts = read(body).unwrap();
+        assert_eq!(facts.model, "p/m");
+        assert!(facts.stream);
+        let expected = "{ \"x\":[1.0e3,\"\\u0041\"],\"model\" : \"a\\\"b\", \"stream\":true}";
+        assert_eq!(sent(&facts, "a\"b"), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_large_body_is_sent_in_pieces_with_the_same_bytes() {
+        let filler = "y".repeat(100_000);
+        let facts = read(&format!("{{\"a\":\"{filler}\",\"model\":\"p/m\",\"b\":2}}")).unwrap();
+        let expected = format!("{{\"a\":\"{filler}\",\"model\":\"m\",\"b\":2}}");
+        assert_eq!(sent(&facts, "m"), expected.as_bytes());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (body, code) in [
+            ("", "invalid_json"),
+            ("[]", "invalid_json"),
+            ("{\"model\":\"a\"", "invalid_json"),
+            ("{\"model\":\"a\"} x", "invalid_json"),
+            ("{\"model\":\"a\",\"model\":\"b\"}", "invalid_json"),
+            ("[\"a\",true]", "invalid_json"),
+            ("{}", "missing_model"),
+            ("{\"model\":null}", "missing_model"),
+            ("{\"model\":7}", "invalid_model"),
+            ("{\"model\":\"  \"}", "invalid_model"),
+            ("{\"model\":\"a\\u0000\"}", "invalid_model"),
+            ("{\"model\":\"a\",\"stream\":\"yes\"}", "invalid_stream"),
+        ] {
+            assert_eq!(read(body).unwrap_err(), code, "{body}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_not_our_problem() {
+        let deep = format!("{{\"model\":\"a\",\"x\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000));
+        assert_eq!(read(&deep).unwrap().model, "a");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            drop(Facts::read(Protocol::Messages, Bytes::from(bytes)));
+        }
+    }
+}

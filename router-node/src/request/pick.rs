@@ -1,0 +1,225 @@
+//! Which connection is tried next, and why the others are not.
+
+use std::sync::Arc;
+
+use shared_proto::breaker::Admission;
+use shared_proto::clock::Millis;
+use shared_proto::config::ApiKey;
+use shared_proto::health::Blocked;
+use shared_proto::id::ConnectionId;
+use shared_proto::pick::ExclusionReason;
+
+use super::resolve::{Target, Targets};
+use super::trace::{Excluded, Trace};
+use crate::routing::{ProviderSlot, Slot};
+
+/// Connections of one provider looked at when none is ready, so that a
+/// refusal can say why; past it only the count is kept.
+const MAX_EXPLAINED: usize = 64;
+
+/// What the plan tries next.
+pub(crate) enum Pick {
+    /// This connection.
+    Try(Candidate),
+    /// The provider's breaker lets one probe through; it has to be claimed first.
+    Probe(Candidate),
+    /// Nobody is left.
+    Nobody,
+}
+
+/// A connection and the model it is asked for.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    pub(crate) target: usize,
+    pub(crate) slot: Arc<Slot>,
+    pub(crate) provider: Arc<ProviderSlot>,
+    pub(crate) model: Arc<str>,
+}
+
+/// Walks the targets of one request.
+pub(crate) struct Picker<'a> {
+    targets: &'a Targets,
+    key: Option<&'a ApiKey>,
+    at: usize,
+    tried: Vec<ConnectionId>,
+    /// Targets whose probe somebody else holds.
+    unclaimed: Vec<usize>,
+    /// When the first of the cooling connections comes back.
+    earliest: Option<Millis>,
+}
+
+impl<'a> Picker<'a> {
+    pub(crate) fn new(targets: &'a Targets, key: Option<&'a ApiKey>) -> Self {
+        Self {
+            targets,
+            key,
+            at: 0,
+            tried: Vec::new(),
+            unclaimed: Vec::new(),
+            earliest: None,
+        }
+    }
+
+    /// When the first cooling connection met on the way comes back.
+    pub(crate) fn earliest(&self) -> Option<Millis> {
+        self.earliest
+    }
+
+    /// Starts over after a wait: everything may be tried again.
+    pub(crate) fn restart(&mut self) {
+        self.at = 0;
+        self.tried.clear();
+        self.unclaimed.clear();
+        self.earliest = None;
+    }
+
+    /// `candidate` was called; this request does not call it again.
+    pub(crate) fn tried(&mut self, candidate: &Candidate) {
+        self.tried.push(candidate.slot.connection.id.clone());
+    }
+
+    /// The probe that `candidate` needed is somebody else's.
+    pub(crate) fn not_claimed(&mut self, candidate: &Candidate, now: Millis, trace: &mut Trace) {
+        self.unclaimed.push(candidate.target);
+        if let Some(target) = self.targets.list.get(candidate.target) {
+            let wait = candidate.provider.breaker.breaker().retry_after_ms(now);
+            trace.exclude(circuit_open(target, now, wait));
+        }
+    }
+
+    /// The best candidate not tried yet.
+    pub(crate) fn next(&mut self, now: Millis, trace: &mut Trace) -> Pick {
+        let targets = self.targets;
+        while let Some(target) = targets.list.get(self.at) {
+            if !self.unclaimed.contains(&self.at) {
+                let admission = target.provider.breaker.breaker().admit(now);
+                if let Admission::Reject { retry_after_ms } = admission {
+                    trace.exclude(circuit_open(target, now, retry_after_ms));
+                } else if let Some(slot) = self.connection(target, now, trace) {
+                    let candidate = Candidate {
+                        target: self.at,
+                        slot,
+                        provider: Arc::clone(&target.provider),
+                        model: Arc::clone(&target.model),
+                    };
+                    return match admission {
+                        Admission::Admit => Pick::Try(candidate),
+                        Admission::Probe | Admission::Reject { .. } => Pick::Probe(candidate),
+                    };
+                }
+            }
+            self.at = self.at.saturating_add(1);
+        }
+        Pick::Nobody
+    }
+
+    /// The provider of the target after `candidate`'s, in a combo.
+    pub(crate) fn next_target_shares_provider(&self, candidate: &Candidate) -> bool {
+        let next = self.targets.list.get(candidate.target.saturating_add(1));
+        self.targets.combo
+            && next.is_some_and(|next| Arc::ptr_eq(&next.provider, &candidate.provider))
+    }
+
+    fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
+        let usable = |slot: &&Arc<Slot>| {
+            !self.tried.contains(&slot.connection.id) && slot.cell.eligible(now).is_ok()
+        };
+        if let Some(slot) = &target.connection {
+            let permitted = self.permitted(slot) && slot.serves(&target.model);
+            let found = Some(slot).filter(|_| permitted).filter(usable).cloned();
+            if found.is_none() {
+                self.explain(target, std::iter::once(slot), now, trace);
+            }
+            return found;
+        }
+        if let Some(allowed) = self.key.and_then(|key| key.allowed_connections.as_ref()) {
+            let listed = target.provider.all.iter();
+            // The list of a key is short; the provider's may be long.
+            let of_key: Vec<&Arc<Slot>> = if allowed.len() < target.provider.all.len() {
+                allowed.iter().filter_map(|id| target.provider.slot(id)).collect()
+            } else {
+                listed.filter(|slot| self.permitted(slot)).collect()
+            };
+            let serving = of_key.iter().copied().filter(|slot| slot.serves(&target.model));
+            let found = serving
+                .clone()
+                .filter(usable)
+                .min_by_key(|slot| slot.order())
+                .cloned();
+            if found.is_none() {
+                self.explain(target, serving, now, trace);
+            }
+            return found;
+        }
+        let found = target.provider.ready(&target.model).find(usable).cloned();
+        // Views are prompt but may lag a timer by a moment: the slow path looks
+        // at the states themselves, and explains when it finds nobody.
+        let serving = || {
+            let all = target.provider.all.iter();
+            all.filter(|slot| slot.serves(&target.model))
+        };
+        let found = found.or_else(|| serving().filter(usable).min_by_key(|slot| slot.order()).cloned());
+        if found.is_none() {
+            self.explain(target, serving(), now, trace);
+        }
+        found
+    }
+
+    fn permitted(&self, slot: &Slot) -> bool {
+        self.key
+            .and_then(|key| key.allowed_connections.as_ref())
+            .is_none_or(|allowed| allowed.contains(&slot.connection.id))
+    }
+
+    fn explain<'s>(
+        &mut self,
+        target: &Target,
+        slots: impl Iterator<Item = &'s Arc<Slot>>,
+        now: Millis,
+        trace: &mut Trace,
+    ) {
+        let mut explained = 0_usize;
+        for slot in slots {
+            if self.tried.contains(&slot.connection.id) {
+                continue;
+            }
+            let (reason, until) = match slot.cell.eligible(now) {
+                Err(Blocked::Cooling { until }) => (ExclusionReason::ConnectionCooldown, Some(until)),
+                Err(Blocked::Terminal(_)) | Ok(()) => (ExclusionReason::Unavailable, None),
+            };
+            if let Some(until) = until {
+                self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
+            }
+            explained = explained.saturating_add(1);
+            if explained > MAX_EXPLAINED {
+                continue;
+            }
+            trace.exclude(Excluded {
+                provider: target.provider.provider.id.clone(),
+                connection: Some(slot.connection.id.clone()),
+                model: Arc::clone(&target.model),
+                reason,
+                until,
+            });
+        }
+        if explained == 0 && self.tried.is_empty() {
+            trace.exclude(Excluded {
+                provider: target.provider.provider.id.clone(),
+                connection: None,
+                model: Arc::clone(&target.model),
+                reason: ExclusionReason::Unavailable,
+                until: None,
+            });
+        }
+    }
+}
+
+fn circuit_open(target: &Target, now: Millis, wait_ms: u64) -> Excluded {
+    Excluded {
+        provider: target.provider.provider.id.clone(),
+        connection: None,
+        model: Arc::clone(&target.model),
+        reason: ExclusionReason::CircuitOpen,
+        until: Some(now.plus(wait_ms)),
+    }
+}

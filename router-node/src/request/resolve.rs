@@ -1,0 +1,174 @@
+//! From a client's `model` to the targets that could serve it.
+//!
+//! Order: a combo's name, then `provider/model`, then a bare model name that
+//! some provider serves. This is the one place that says which protocols a
+//! model offers, so translation between protocols will hook in here.
+
+use std::sync::Arc;
+
+use shared_proto::config::ApiKey;
+use shared_proto::pick;
+use shared_proto::protocol::Protocol;
+
+use crate::http::reply::ClientError;
+use crate::routing::{ProviderSlot, Routing, Slot};
+
+/// One place a request may go to.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) provider: Arc<ProviderSlot>,
+    /// The upstream's name of the model.
+    pub(crate) model: Arc<str>,
+    /// One connection, or any of the provider's.
+    pub(crate) connection: Option<Arc<Slot>>,
+}
+
+/// Where a request may go, best first.
+#[derive(Clone)]
+pub(crate) struct Targets {
+    pub(crate) list: Vec<Target>,
+    /// Whether a combo named them.
+    pub(crate) combo: bool,
+}
+
+/// The targets of `model` for a client of `protocol`.
+pub(crate) fn resolve(
+    routing: &Routing,
+    protocol: Protocol,
+    model: &str,
+    key: Option<&ApiKey>,
+) -> Result<Targets, ClientError> {
+    if let Some(key) = key {
+        allowed(key, model)?;
+    }
+    let mut targets = find(routing, model)?;
+    let offered: Vec<Protocol> = Protocol::ALL
+        .into_iter()
+        .filter(|p| targets.list.iter().any(|t| t.provider.provider.endpoints.offers(*p)))
+        .collect();
+    targets
+        .list
+        .retain(|target| target.provider.provider.endpoints.offers(protocol));
+    if targets.list.is_empty() {
+        return Err(not_offered(model, protocol, &offered));
+    }
+    Ok(targets)
+}
+
+fn allowed(key: &ApiKey, model: &str) -> Result<(), ClientError> {
+    if key.allowed_models.is_empty() || key.allowed_models.iter().any(|name| name == model) {
+        return Ok(());
+    }
+    Err(ClientError {
+        param: Some("model"),
+        ..ClientError::new(
+            403,
+            "model_not_allowed",
+            format!("this API key may not use the model `{model}` (apiKeys[].allowedModels)"),
+        )
+    })
+}
+
+fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
+    let combo_name = model.strip_prefix("combo/").unwrap_or(model);
+    if let Some(combo) = routing.combos.get(model).or_else(|| routing.combos.get(combo_name)) {
+        let order = pick::order(combo.strategy, &combo.targets);
+        let listed: Vec<Target> = order
+            .into_iter()
+            .filter_map(|place| {
+                let target = combo.targets.get(place)?;
+                Some(Target {
+                    provider: Arc::clone(routing.providers.get(&target.provider)?),
+                    model: target.model.as_str().into(),
+                    connection: match &target.connection {
+                        Some(id) => Some(Arc::clone(routing.slots.get(id)?)),
+                        None => None,
+                    },
+                })
+            })
+            .collect();
+        return Ok(Targets {
+            list: listed,
+            combo: true,
+        });
+    }
+    if let Some((provider, name)) = model.split_once('/').filter(|(_, name)| !name.is_empty()) {
+        if let Some(slot) = routing.providers.get(provider) {
+            return Ok(plain(vec![Arc::clone(slot)], name));
+        }
+        let known = routing.config.providers.contains_key(provider);
+        if known && routing.providers_of(model).is_empty() {
+            return Err(no_connections(routing, provider, model));
+        }
+    }
+    let providers = routing.providers_of(model);
+    if providers.is_empty() {
+        return Err(unknown(routing, model));
+    }
+    Ok(plain(providers, model))
+}
+
+fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str) -> Targets {
+    let model: Arc<str> = model.into();
+    let list = providers
+        .into_iter()
+        .map(|provider| Target {
+            provider,
+            model: Arc::clone(&model),
+            connection: None,
+        })
+        .collect();
+    Targets { list, combo: false }
+}
+
+fn not_offered(model: &str, protocol: Protocol, offered: &[Protocol]) -> ClientError {
+    let list = |word: fn(Protocol) -> String| {
+        let words: Vec<String> = offered.iter().map(|p| word(*p)).collect();
+        words.join(", ")
+    };
+    ClientError::bad_request(
+        "protocol_not_offered",
+        Some("model"),
+        if offered.is_empty() {
+            format!("no target of `{model}` speaks a protocol this router serves")
+        } else {
+            format!(
+                "`{model}` is not offered over {protocol}; it offers {} (call {})",
+                list(|p| p.to_string()),
+                list(|p| format!("/v1/{}", p.path())),
+            )
+        },
+    )
+}
+
+fn not_found(message: String) -> ClientError {
+    ClientError {
+        param: Some("model"),
+        ..ClientError::new(404, "model_not_found", message)
+    }
+}
+
+fn no_connections(routing: &Routing, provider: &str, model: &str) -> ClientError {
+    let variable = routing
+        .config
+        .providers
+        .get(provider)
+        .and_then(|p| p.key_env.first())
+        .map_or_else(String::new, |name| format!(", or set {name} and restart"));
+    not_found(format!(
+        "`{model}`: the provider `{provider}` has no enabled connection; add one under `connections:`{variable}"
+    ))
+}
+
+fn unknown(routing: &Routing, model: &str) -> ClientError {
+    let names = routing
+        .combos
+        .keys()
+        .map(String::as_str)
+        .chain(routing.listed_models().map(|(name, _)| name));
+    let near = shared_proto::config::nearest(model, names)
+        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    not_found(format!(
+        "no combo, provider or connection serves the model `{model}`{near} (write provider/model, or see GET /v1/models)"
+    ))
+}

@@ -1,0 +1,252 @@
+//! What happened to one request: each attempt, each excluded candidate, and
+//! how it ended. The trace is what the log line, the metrics, the response
+//! headers and `GET /api/requests/{id}` show.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use shared_proto::clock::Millis;
+use shared_proto::failure::Failure;
+use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
+use shared_proto::pick::ExclusionReason;
+use shared_proto::protocol::Protocol;
+use shared_proto::stream::Usage;
+use tokio::time::Instant;
+
+use crate::observe::Observer;
+
+/// Exclusions kept with one request.
+const MAX_EXCLUSIONS: usize = 64;
+
+/// One call to an upstream.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Attempt {
+    pub(crate) provider: ProviderId,
+    pub(crate) connection: ConnectionId,
+    pub(crate) model: Arc<str>,
+    pub(crate) started_at: String,
+    pub(crate) duration_ms: u64,
+    /// `success`, `failed` or `cancelled`.
+    pub(crate) outcome: &'static str,
+    /// The upstream's own status, when it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) upstream_status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<Failure>,
+    /// Until when the connection rests because of it, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cooled_until: Option<String>,
+}
+
+/// A candidate that was not tried.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Excluded {
+    pub(crate) provider: ProviderId,
+    /// Absent when it is about the provider as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) model: Arc<str>,
+    pub(crate) reason: ExclusionReason,
+    /// When it ends, RFC 3339, for those that end by themselves.
+    #[serde(serialize_with = "rfc3339", skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<Millis>,
+}
+
+#[expect(clippy::ref_option, reason = "serde passes the field by reference")]
+fn rfc3339<S: serde::Serializer>(until: &Option<Millis>, serializer: S) -> Result<S::Ok, S::Error> {
+    until.map(Millis::to_rfc3339).serialize(serializer)
+}
+
+/// What the client was told.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retry_after_ms: Option<u64>,
+}
+
+/// Tokens as the upstream counted them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Tokens {
+    pub(crate) input: Option<u64>,
+    pub(crate) output: Option<u64>,
+    pub(crate) cached: Option<u64>,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input: usage.input,
+            output: usage.output,
+            cached: usage.cached,
+        }
+    }
+}
+
+/// How the request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// The client has a complete answer.
+    Success,
+    /// The client was refused or told of a failure.
+    Error,
+    /// A stream broke after its first content.
+    StreamFailed,
+    /// The client went away.
+    ClientGone,
+}
+
+impl Outcome {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::StreamFailed => "stream_failed",
+            Self::ClientGone => "client_gone",
+        }
+    }
+}
+
+/// The record of one request.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    pub(crate) id: Arc<str>,
+    pub(crate) at: String,
+    pub(crate) protocol: Protocol,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    pub(crate) stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) api_key: Option<ApiKeyId>,
+    pub(crate) outcome: Outcome,
+    pub(crate) duration_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_byte_ms: Option<u64>,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) excluded: Vec<Excluded>,
+    /// Exclusions beyond those listed.
+    pub(crate) more_excluded: u64,
+    /// Waits for a cooling connection, ms.
+    pub(crate) waits_ms: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<Answered>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Tokens>,
+    /// Harmless oddities of the upstream's stream.
+    pub(crate) quirks: Vec<&'static str>,
+}
+
+/// The trace while the request runs. Dropping it unfinished means that the
+/// client went away.
+pub(crate) struct Trace {
+    record: Option<Record>,
+    started: Instant,
+    observer: Arc<Observer>,
+}
+
+impl Trace {
+    /// Begins the trace of a request.
+    pub(crate) fn begin(
+        id: Arc<str>,
+        protocol: Protocol,
+        now: Millis,
+        observer: Arc<Observer>,
+    ) -> Self {
+        observer.request_began();
+        Self {
+            record: Some(Record {
+                id,
+                at: now.to_rfc3339(),
+                protocol,
+                model: None,
+                stream: false,
+                api_key: None,
+                outcome: Outcome::ClientGone,
+                duration_ms: 0,
+                first_byte_ms: None,
+                attempts: Vec::new(),
+                excluded: Vec::new(),
+                more_excluded: 0,
+                waits_ms: Vec::new(),
+                answer: None,
+                usage: None,
+                quirks: Vec::new(),
+            }),
+            started: Instant::now(),
+            observer,
+        }
+    }
+
+    /// The record so far. Always there until the trace is finished.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Record)) {
+        if let Some(record) = &mut self.record {
+            change(record);
+        }
+    }
+
+    /// The record so far.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// How many upstream calls were made.
+    pub(crate) fn attempts(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.attempts.len())
+    }
+
+    /// Notes a candidate that was not tried, and why. One that was already
+    /// noted is noted anew.
+    pub(crate) fn exclude(&mut self, exclusion: Excluded) {
+        let Some(record) = &mut self.record else { return };
+        let same = |e: &&mut Excluded| {
+            e.provider == exclusion.provider
+                && e.connection == exclusion.connection
+                && e.model == exclusion.model
+        };
+        if let Some(known) = record.excluded.iter_mut().find(same) {
+            *known = exclusion;
+        } else if record.excluded.len() < MAX_EXCLUSIONS {
+            record.excluded.push(exclusion);
+        } else {
+            record.more_excluded = record.more_excluded.saturating_add(1);
+        }
+    }
+
+    /// Notes that the first byte of the answer left.
+    pub(crate) fn first_byte(&mut self) {
+        let elapsed = millis(self.started.elapsed());
+        self.edit(|record| {
+            record.first_byte_ms.get_or_insert(elapsed);
+        });
+    }
+
+    /// Ends the trace: one log line, the metrics, the journal.
+    pub(crate) fn finish(&mut self, outcome: Outcome) {
+        if let Some(mut record) = self.record.take() {
+            record.outcome = outcome;
+            record.duration_ms = millis(self.started.elapsed());
+            self.observer.request_ended(record, self.started.elapsed());
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.finish(Outcome::ClientGone);
+    }
+}
+
+/// Whole milliseconds, saturating.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,144 @@
+//! What requests read: the configuration turned into slots, pools and tables.
+//!
+//! A [`Routing`] never changes; a reload builds a new one and swaps it in.
+//! What outlives a reload (health, breaker, load, owners) sits in cells that
+//! both share.
+
+mod build;
+mod cell;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, Uri};
+use shared_proto::config::{ApiKey, Combo, Config, Connection, Provider};
+use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::pick::ready::ReadyIndex;
+use shared_proto::protocol::Protocol;
+
+pub(crate) use build::{Cells, build};
+pub(crate) use cell::{
+    BreakerCell, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
+};
+
+/// One configuration, ready to route by.
+pub(crate) struct Routing {
+    pub(crate) config: Arc<Config>,
+    pub(crate) slots: HashMap<ConnectionId, Arc<Slot>>,
+    pub(crate) providers: HashMap<ProviderId, Arc<ProviderSlot>>,
+    pub(crate) combos: HashMap<String, Arc<Combo>>,
+    pub(crate) keys: HashMap<[u8; 32], Arc<ApiKey>>,
+    /// Providers that serve a bare model name, by exact name.
+    exact: HashMap<String, Vec<Arc<ProviderSlot>>>,
+    /// The same by prefix, in configuration order.
+    prefixes: Vec<(String, Arc<ProviderSlot>)>,
+}
+
+/// One connection as requests see it.
+pub(crate) struct Slot {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) provider: Arc<Provider>,
+    pub(crate) cell: Arc<ConnectionCell>,
+    /// Where it is called, by protocol.
+    urls: [Option<Uri>; 4],
+    /// What it proves itself with; marked sensitive.
+    pub(crate) auth: Option<(HeaderName, HeaderValue)>,
+    /// Sent unless the client said otherwise.
+    pub(crate) default_headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Slot {
+    /// The URL for `protocol`; none when it is not spoken over HTTP.
+    pub(crate) fn url(&self, protocol: Protocol) -> Option<&Uri> {
+        self.urls.get(protocol.index())?.as_ref()
+    }
+
+    /// Whether it serves `model` (the upstream's name).
+    pub(crate) fn serves(&self, model: &str) -> bool {
+        self.connection.serves(model)
+    }
+
+    /// Its place among others: priority, then least recently used.
+    pub(crate) fn order(&self) -> (u32, u64) {
+        (self.connection.priority, self.cell.last_used())
+    }
+
+    /// Whether it answers in the process.
+    pub(crate) fn simulated(&self) -> bool {
+        self.provider.endpoints.simulated
+    }
+}
+
+/// One provider with connections.
+pub(crate) struct ProviderSlot {
+    pub(crate) provider: Arc<Provider>,
+    pub(crate) breaker: Arc<BreakerCell>,
+    /// Every connection, in configuration order.
+    pub(crate) all: Vec<Arc<Slot>>,
+    /// The same by name.
+    by_id: HashMap<ConnectionId, Arc<Slot>>,
+    /// Those that do not name the models they serve one by one.
+    any: Pool,
+    /// Those that do, by model.
+    by_model: HashMap<String, Pool>,
+}
+
+/// Connections ordered by priority, then least recently used.
+struct Pool {
+    index: Arc<ReadyIndex>,
+    slots: Vec<Arc<Slot>>,
+}
+
+impl Pool {
+    /// Ready connections in order.
+    fn ready(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        self.index
+            .iter_best()
+            .filter_map(|leaf| self.slots.get(leaf))
+    }
+}
+
+impl ProviderSlot {
+    /// Its connection of that name.
+    pub(crate) fn slot(&self, id: &ConnectionId) -> Option<&Arc<Slot>> {
+        self.by_id.get(id)
+    }
+
+    /// Ready connections that serve `model`, best first. The work is bounded
+    /// by how many are looked at, not by how many there are.
+    pub(crate) fn ready<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Arc<Slot>> {
+        let named = self.by_model.get(model);
+        let mut named = named.into_iter().flat_map(Pool::ready).peekable();
+        let mut any = self.any.ready().peekable();
+        std::iter::from_fn(move || match (named.peek(), any.peek()) {
+            (Some(a), Some(b)) if a.order() <= b.order() => named.next(),
+            (_, Some(_)) => any.next(),
+            (_, None) => named.next(),
+        })
+        .filter(|slot| slot.serves(model))
+    }
+}
+
+impl Routing {
+    /// The providers that serve a bare model name, best first: exact names
+    /// before prefixes, configuration order among equals.
+    pub(crate) fn providers_of(&self, model: &str) -> Vec<Arc<ProviderSlot>> {
+        if let Some(exact) = self.exact.get(model) {
+            return exact.clone();
+        }
+        let mut found: Vec<Arc<ProviderSlot>> = Vec::new();
+        for (prefix, provider) in &self.prefixes {
+            let known = |p: &Arc<ProviderSlot>| Arc::ptr_eq(p, provider);
+            if model.starts_with(prefix.as_str()) && !found.iter().any(known) {
+                found.push(Arc::clone(provider));
+            }
+        }
+        found
+    }
+
+    /// Exact model names that can be listed, with the provider of each.
+    pub(crate) fn listed_models(&self) -> impl Iterator<Item = (&str, &ProviderSlot)> {
+        let exact = self.exact.iter();
+        exact.flat_map(|(name, providers)| providers.iter().map(move |p| (name.as_str(), &**p)))
+    }
+}

@@ -1,0 +1,232 @@
+//! Builds a [`Routing`] from a configuration and the cells that outlive it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, Uri};
+use secrecy::ExposeSecret as _;
+use shared_proto::clock::Millis;
+use shared_proto::config::{AuthStyle, Config, Connection, Credential, Provider};
+use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::pick::ready::ReadyIndex;
+use shared_proto::protocol::Protocol;
+
+use super::{BreakerCell, ConnectionCell, Placement, Pool, ProviderSlot, Routing, Slot};
+
+/// Cells that outlive a configuration.
+pub(crate) trait Cells {
+    /// The cell of a connection, made when it is new.
+    fn connection(&mut self, id: &ConnectionId) -> Arc<ConnectionCell>;
+    /// The cell of a provider's breaker, made when it is new.
+    fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell>;
+}
+
+/// Turns `config` into what requests read.
+pub(crate) fn build(config: Arc<Config>, cells: &mut dyn Cells, now: Millis) -> Routing {
+    let slots = slots(&config, cells);
+    let mut grouped: Vec<(Arc<Provider>, Vec<Arc<Slot>>)> = Vec::new();
+    let mut places: HashMap<&ProviderId, usize> = HashMap::new();
+    for slot in &slots {
+        let place = *places.entry(&slot.provider.id).or_insert_with(|| {
+            grouped.push((Arc::clone(&slot.provider), Vec::new()));
+            grouped.len().saturating_sub(1)
+        });
+        if let Some((_, of_it)) = grouped.get_mut(place) {
+            of_it.push(Arc::clone(slot));
+        }
+    }
+    let in_order: Vec<Arc<ProviderSlot>> = grouped
+        .into_iter()
+        .map(|(provider, of_it)| {
+            let breaker = cells.breaker(&provider.id);
+            Arc::new(provider_slot(provider, breaker, of_it, now))
+        })
+        .collect();
+    let (exact, prefixes) = bare_models(&in_order);
+    Routing {
+        slots: slots
+            .iter()
+            .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))
+            .collect(),
+        providers: in_order
+            .into_iter()
+            .map(|provider| (provider.provider.id.clone(), provider))
+            .collect(),
+        combos: config
+            .combos
+            .iter()
+            .map(|combo| (combo.name.clone(), Arc::clone(combo)))
+            .collect(),
+        keys: config
+            .api_keys
+            .iter()
+            .map(|key| (key.sha256, Arc::clone(key)))
+            .collect(),
+        exact,
+        prefixes,
+        config,
+    }
+}
+
+fn slots(config: &Config, cells: &mut dyn Cells) -> Vec<Arc<Slot>> {
+    let enabled = config.connections.iter().filter(|c| c.enabled);
+    enabled
+        .filter_map(|connection| {
+            let provider = config.providers.get(&connection.provider)?;
+            Some(Arc::new(Slot {
+                cell: cells.connection(&connection.id),
+                urls: Protocol::ALL.map(|protocol| url(provider, connection, protocol)),
+                auth: auth(provider, connection),
+                default_headers: default_headers(provider),
+                connection: Arc::clone(connection),
+                provider: Arc::clone(provider),
+            }))
+        })
+        .collect()
+}
+
+/// Base URLs come with or without their version segment; both mean the same.
+fn url(provider: &Provider, connection: &Connection, protocol: Protocol) -> Option<Uri> {
+    let own = provider.endpoints.base_url(protocol)?;
+    let base = connection.base_url.as_deref().unwrap_or(own);
+    let (base, query) = base.split_once('?').map_or((base, None), |(b, q)| (b, Some(q)));
+    let base = base.trim_end_matches('/');
+    let path = base.split_once("://").map_or("", |(_, rest)| {
+        rest.split_once('/').map_or("", |(_, path)| path)
+    });
+    let versioned = match protocol {
+        // Anthropic's clients are given the bare host, OpenAI's the version.
+        Protocol::Messages => path.split('/').any(is_version),
+        Protocol::ChatCompletions | Protocol::Responses | Protocol::Embeddings => !path.is_empty(),
+    };
+    let version = if versioned { "" } else { "/v1" };
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    Uri::try_from(format!("{base}{version}/{}{query}", protocol.path())).ok()
+}
+
+fn is_version(segment: &str) -> bool {
+    let digits = segment.strip_prefix('v').unwrap_or("");
+    digits.starts_with(|c: char| c.is_ascii_digit())
+}
+
+fn auth(provider: &Provider, connection: &Connection) -> Option<(HeaderName, HeaderValue)> {
+    let (token, oauth) = match &connection.credential {
+        Credential::None => return None,
+        Credential::ApiKey(key) => (key.expose_secret(), false),
+        Credential::Oauth { access_token, .. } => (access_token.expose_secret(), true),
+    };
+    let (name, value) = match provider.auth {
+        AuthStyle::None => return None,
+        AuthStyle::Bearer => ("authorization", format!("Bearer {token}")),
+        // A token is a bearer wherever it goes.
+        AuthStyle::XApiKey | AuthStyle::ApiKey | AuthStyle::XGoogApiKey if oauth => {
+            ("authorization", format!("Bearer {token}"))
+        }
+        AuthStyle::XApiKey => ("x-api-key", token.to_owned()),
+        AuthStyle::ApiKey => ("api-key", token.to_owned()),
+        AuthStyle::XGoogApiKey => ("x-goog-api-key", token.to_owned()),
+    };
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::from_static(name), value))
+}
+
+fn default_headers(provider: &Provider) -> Vec<(HeaderName, HeaderValue)> {
+    let pairs = provider.default_headers.iter();
+    pairs
+        .filter_map(|(name, value)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            Some((name, HeaderValue::from_str(value).ok()?))
+        })
+        .collect()
+}
+
+fn provider_slot(
+    provider: Arc<Provider>,
+    breaker: Arc<BreakerCell>,
+    all: Vec<Arc<Slot>>,
+    now: Millis,
+) -> ProviderSlot {
+    let mut any: Vec<Arc<Slot>> = Vec::new();
+    let mut by_model: HashMap<String, Vec<Arc<Slot>>> = HashMap::new();
+    for slot in &all {
+        let models = &slot.connection.models;
+        if models.is_empty() || models.iter().any(|model| model.ends_with('*')) {
+            any.push(Arc::clone(slot));
+            continue;
+        }
+        for model in models {
+            by_model.entry(model.clone()).or_default().push(Arc::clone(slot));
+        }
+    }
+    let mut places: HashMap<ConnectionId, Vec<Placement>> = HashMap::new();
+    let any = pool(any, &mut places);
+    let by_model = by_model
+        .into_iter()
+        .map(|(model, slots)| (model, pool(slots, &mut places)))
+        .collect();
+    for slot in &all {
+        let places = places.remove(&slot.connection.id).unwrap_or_default();
+        slot.cell.place(places, now);
+    }
+    ProviderSlot {
+        provider,
+        breaker,
+        by_id: all
+            .iter()
+            .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))
+            .collect(),
+        all,
+        any,
+        by_model,
+    }
+}
+
+/// An index over `slots` that starts in the order they were last used in.
+fn pool(slots: Vec<Arc<Slot>>, places: &mut HashMap<ConnectionId, Vec<Placement>>) -> Pool {
+    let priorities: Vec<u32> = slots.iter().map(|slot| slot.connection.priority).collect();
+    let index = Arc::new(ReadyIndex::new(&priorities));
+    let mut used: Vec<(u64, usize)> = slots
+        .iter()
+        .enumerate()
+        .map(|(leaf, slot)| (slot.cell.last_used(), leaf))
+        .filter(|(last_used, _)| *last_used > 0)
+        .collect();
+    used.sort_unstable();
+    for (_, leaf) in used {
+        index.touch(leaf);
+    }
+    for (leaf, slot) in slots.iter().enumerate() {
+        let of_it = places.entry(slot.connection.id.clone()).or_default();
+        of_it.push(Placement {
+            index: Arc::clone(&index),
+            leaf,
+        });
+    }
+    Pool { index, slots }
+}
+
+type BareModels = (
+    HashMap<String, Vec<Arc<ProviderSlot>>>,
+    Vec<(String, Arc<ProviderSlot>)>,
+);
+
+/// Which providers a bare model name leads to. A simulated provider is only
+/// reached by its own name.
+fn bare_models(providers: &[Arc<ProviderSlot>]) -> BareModels {
+    let (mut exact, mut prefixes) = BareModels::default();
+    for provider in providers.iter().filter(|p| !p.provider.endpoints.simulated) {
+        let of_connections = provider.all.iter().flat_map(|slot| &slot.connection.models);
+        for model in provider.provider.models.iter().chain(of_connections) {
+            if let Some(prefix) = model.strip_suffix('*') {
+                prefixes.push((prefix.to_owned(), Arc::clone(provider)));
+                continue;
+            }
+            let known: &mut Vec<Arc<ProviderSlot>> = exact.entry(model.clone()).or_default();
+            if !known.iter().any(|p| Arc::ptr_eq(p, provider)) {
+                known.push(Arc::clone(provider));
+            }
+        }
+    }
+    (exact, prefixes)
+}

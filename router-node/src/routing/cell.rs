@@ -1,0 +1,147 @@
+//! State that requests read without a lock and owners write.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use actix::Addr;
+use arc_swap::ArcSwap;
+use shared_proto::breaker::ProviderBreaker;
+use shared_proto::clock::Millis;
+use shared_proto::health::{Blocked, ConnectionHealth};
+use shared_proto::pick::ready::ReadyIndex;
+
+use crate::actor::owner::{Owner, Publish};
+
+/// The owner of a connection's health.
+pub(crate) type ConnectionOwner = Owner<ConnectionHealth, PublishHealth>;
+/// The owner of a provider's breaker.
+pub(crate) type BreakerOwner = Owner<ProviderBreaker, PublishBreaker>;
+
+/// Where a connection stands in an index of ready connections.
+#[derive(Clone)]
+pub(crate) struct Placement {
+    pub(crate) index: Arc<ReadyIndex>,
+    pub(crate) leaf: usize,
+}
+
+/// A connection's published health and its load on this node.
+#[derive(Default)]
+pub(crate) struct ConnectionCell {
+    health: ArcSwap<ConnectionHealth>,
+    in_flight: AtomicU32,
+    /// Order of last use among all connections of this node; 0 is never.
+    last_used: AtomicU64,
+    placements: ArcSwap<Vec<Placement>>,
+    owner: OnceLock<Addr<ConnectionOwner>>,
+}
+
+/// Orders uses over all connections.
+static USES: AtomicU64 = AtomicU64::new(1);
+
+impl ConnectionCell {
+    /// The published health.
+    pub(crate) fn health(&self) -> arc_swap::Guard<Arc<ConnectionHealth>> {
+        self.health.load()
+    }
+
+    /// Whether it may be used now.
+    pub(crate) fn eligible(&self, now: Millis) -> Result<(), Blocked> {
+        self.health.load().eligible(now)
+    }
+
+    /// Requests under way on this node.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Order of last use; 0 is never.
+    pub(crate) fn last_used(&self) -> u64 {
+        self.last_used.load(Ordering::Relaxed)
+    }
+
+    /// Takes it for one request: it goes behind its equals until the next use
+    /// of the others, and counts as loaded until the result is dropped.
+    pub(crate) fn take(self: &Arc<Self>) -> InFlight {
+        let use_number = USES.fetch_add(1, Ordering::Relaxed);
+        self.last_used.store(use_number, Ordering::Relaxed);
+        for placement in self.placements.load().iter() {
+            placement.index.touch(placement.leaf);
+        }
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+
+    /// Enters new indexes after a reload.
+    pub(crate) fn place(&self, placements: Vec<Placement>, now: Millis) {
+        self.placements.store(Arc::new(placements));
+        self.mark(self.eligible(now).is_ok());
+    }
+
+    fn mark(&self, ready: bool) {
+        for placement in self.placements.load().iter() {
+            placement.index.set_ready(placement.leaf, ready);
+        }
+    }
+
+    /// Its owner, once the node has started it.
+    pub(crate) fn owner(&self) -> Option<&Addr<ConnectionOwner>> {
+        self.owner.get()
+    }
+
+    /// Ties the owner to the cell; only the first one counts.
+    pub(crate) fn own(&self, start: impl FnOnce() -> Addr<ConnectionOwner>) {
+        self.owner.get_or_init(start);
+    }
+}
+
+/// One request under way on a connection.
+pub(crate) struct InFlight(Arc<ConnectionCell>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Publishes a connection's health to its cell.
+pub(crate) struct PublishHealth(pub(crate) Arc<ConnectionCell>);
+
+impl Publish<ConnectionHealth> for PublishHealth {
+    fn publish(&mut self, state: &ConnectionHealth, now: Millis) {
+        self.0.health.store(Arc::new(state.clone()));
+        self.0.mark(state.eligible(now).is_ok());
+    }
+}
+
+/// A provider's published breaker.
+#[derive(Default)]
+pub(crate) struct BreakerCell {
+    breaker: ArcSwap<ProviderBreaker>,
+    owner: OnceLock<Addr<BreakerOwner>>,
+}
+
+impl BreakerCell {
+    /// The published breaker.
+    pub(crate) fn breaker(&self) -> arc_swap::Guard<Arc<ProviderBreaker>> {
+        self.breaker.load()
+    }
+
+    /// Its owner, once the node has started it.
+    pub(crate) fn owner(&self) -> Option<&Addr<BreakerOwner>> {
+        self.owner.get()
+    }
+
+    /// Ties the owner to the cell; only the first one counts.
+    pub(crate) fn own(&self, start: impl FnOnce() -> Addr<BreakerOwner>) {
+        self.owner.get_or_init(start);
+    }
+}
+
+/// Publishes a provider's breaker to its cell.
+pub(crate) struct PublishBreaker(pub(crate) Arc<BreakerCell>);
+
+impl Publish<ProviderBreaker> for PublishBreaker {
+    fn publish(&mut self, state: &ProviderBreaker, _: Millis) {
+        self.0.breaker.store(Arc::new(state.clone()));
+    }
+}

@@ -1,0 +1,184 @@
+//! Calls to upstreams over HTTP: pooled clients, one set a worker.
+//!
+//! Each worker thread owns its clients, so a request, its upstream connection
+//! and the task that drives it never leave the thread. A client is kept for
+//! each pair of proxy and connect timeout, since both belong to the connector.
+
+pub(crate) mod answer;
+mod connector;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper_util::client::legacy::{Client, ResponseFuture};
+use hyper_util::rt::TokioTimer;
+
+pub(crate) use connector::ProxyError;
+use connector::{ConnectTimedOut, Connector};
+
+/// Idle upstream connections kept for each host and worker.
+const IDLE_PER_HOST: usize = 256;
+/// How long an idle upstream connection is kept; below the 75 s after which
+/// common servers close one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(55);
+/// Clients of one worker; past it the pools are dropped and built anew.
+const MAX_CLIENTS: usize = 1024;
+
+type HttpClient = Client<Connector, Body>;
+
+/// The upstream clients of one worker.
+#[derive(Default)]
+pub(crate) struct Clients {
+    by_route: RefCell<HashMap<Route, HttpClient>>,
+}
+
+/// What a client's connector depends on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Route {
+    proxy: Option<String>,
+    connect_ms: u64,
+}
+
+impl Clients {
+    /// Starts one request. Dropping the future cancels it.
+    pub(crate) fn send(
+        &self,
+        request: http::Request<Body>,
+        proxy: Option<&str>,
+        connect_ms: u64,
+    ) -> Result<ResponseFuture, ProxyError> {
+        let route = Route {
+            proxy: proxy.map(str::to_owned),
+            connect_ms,
+        };
+        let mut clients = self.by_route.borrow_mut();
+        if let Some(client) = clients.get(&route) {
+            return Ok(client.request(request));
+        }
+        if clients.len() >= MAX_CLIENTS {
+            clients.clear();
+        }
+        let client = build(&route)?;
+        let response = client.request(request);
+        clients.insert(route, client);
+        Ok(response)
+    }
+}
+
+fn build(route: &Route) -> Result<HttpClient, ProxyError> {
+    let connector = Connector::new(route.proxy.as_deref(), route.connect_ms)?;
+    Ok(Client::builder(LocalExecutor)
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_PER_HOST)
+        .http2_adaptive_window(true)
+        .http2_keep_alive_interval(Duration::from_secs(20))
+        .build(connector))
+}
+
+/// Runs hyper's connection tasks on the worker's own thread.
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future<Output = ()> + 'static,
+{
+    fn execute(&self, task: F) {
+        drop(tokio::task::spawn_local(task));
+    }
+}
+
+/// A request body: up to three pieces, sent as they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Body {
+    pieces: [Bytes; 3],
+    next: usize,
+}
+
+impl Body {
+    /// `first`, `second` and `third`, one after the other.
+    pub(crate) fn new(first: Bytes, second: Bytes, third: Bytes) -> Self {
+        Self {
+            pieces: [first, second, third],
+            next: 0,
+        }
+    }
+
+    /// One piece.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self::new(bytes, Bytes::new(), Bytes::new())
+    }
+
+    /// Bytes not yet sent.
+    pub(crate) fn len(&self) -> u64 {
+        let left = self.pieces.iter().skip(self.next).map(Bytes::len);
+        u64::try_from(left.sum::<usize>()).unwrap_or(u64::MAX)
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        while let Some(piece) = this.pieces.get_mut(this.next) {
+            this.next = this.next.saturating_add(1);
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(piece)))));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.len())
+    }
+}
+
+/// What went wrong before an upstream's response head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendError {
+    /// DNS, TCP or TLS failed.
+    ConnectFailed,
+    /// The connection was not up in time.
+    ConnectTimeout,
+    /// The proxy refused or could not be reached.
+    ProxyUnreachable,
+    /// The connection broke before the response's head.
+    Reset,
+}
+
+/// Tells what a client error was.
+pub(crate) fn send_error(error: &hyper_util::client::legacy::Error, proxied: bool) -> SendError {
+    if !error.is_connect() {
+        return SendError::Reset;
+    }
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(cause) = source {
+        if cause.is::<ConnectTimedOut>() {
+            return SendError::ConnectTimeout;
+        }
+        source = cause.source();
+    }
+    if proxied {
+        SendError::ProxyUnreachable
+    } else {
+        SendError::ConnectFailed
+    }
+}

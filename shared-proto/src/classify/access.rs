@@ -1,0 +1,72 @@
+//! Models that are not there.
+
+use super::decide::{Case, Verdict};
+use super::families;
+use super::pattern::{self, Pat};
+use crate::failure::{Blame, Cooldown, ErrorType, Reason};
+
+/// Rest of what is gone for good, ms.
+const GONE_MS: u64 = 86_400_000;
+/// Rest after a 404, ms.
+const NOT_FOUND_MS: u64 = 120_000;
+
+/// A model that was withdrawn, or an endpoint that moved.
+pub(super) fn retired_or_moved(case: &Case<'_>) -> Option<Verdict> {
+    if matches!(case.status, 404 | 410) && case.says(families::RETIRED) {
+        return Some(
+            Verdict::new("model-retired", Reason::NotFound, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .for_ms(GONE_MS),
+        );
+    }
+    case.says(families::MOVED).then(|| {
+        Verdict::new("endpoint-moved", Reason::NotFound, Blame::Connection).for_ms(GONE_MS)
+    })
+}
+
+/// 404 and 410: something that the request names, or the model.
+pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
+    if !matches!(case.status, 404 | 410) {
+        return None;
+    }
+    let coded = case.facts.is_any(families::MODEL_ACCESS_WORDS);
+    let model = coded || case.says(families::MODEL_ACCESS);
+    let model_word = case.says(&[Pat::Word("model"), Pat::Word("models")]);
+    if !model_word && !case.document.html && names_resource(case.text()) {
+        return Some(Verdict::request("resource-missing", Reason::Unknown, false));
+    }
+    if case.says(&[Pat::Has("must be verified")]) {
+        return Some(
+            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .resting(Cooldown::None),
+        );
+    }
+    let reason = if model {
+        Reason::NotFound
+    } else {
+        Reason::Unknown
+    };
+    // A web page means that the path is wrong, for every model.
+    let blame = if case.document.html {
+        Blame::Connection
+    } else {
+        Blame::Model
+    };
+    Some(
+        Verdict::new("status-404", reason, blame)
+            .typed(ErrorType::ModelNotFound)
+            .for_ms(NOT_FOUND_MS),
+    )
+}
+
+fn names_resource(text: &str) -> bool {
+    text.lines().any(|line| {
+        families::MISSING.iter().any(|missing| {
+            families::RESOURCES
+                .iter()
+                .any(|resource| pattern::word_near(line, resource, missing, families::RESOURCE_GAP))
+                || pattern::word_near(line, "file-", missing, families::RESOURCE_GAP)
+        })
+    })
+}

@@ -1,0 +1,181 @@
+//! Failures of the account, its credential or the way to the provider.
+
+use super::decide::{Case, Verdict};
+use super::families;
+use super::pattern::{self, Pat};
+use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
+
+/// First rest after a refusal without a reason, ms.
+const REQUEST_REJECTED_MS: u64 = 300_000;
+
+/// 402: the balance is gone, unless the request alone was too dear.
+pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
+    if case.status != 402 {
+        return None;
+    }
+    if affordable(case.text()) {
+        let verdict = Verdict::request("request-too-dear", Reason::QuotaExhausted, true);
+        return Some(verdict.typed(ErrorType::QuotaExhausted));
+    }
+    Some(out_of_credits("status-402"))
+}
+
+/// Whether a smaller request could have been paid.
+fn affordable(text: &str) -> bool {
+    text.split(families::CAN_AFFORD).skip(1).any(|rest| {
+        let digits = rest.trim_start_matches('0');
+        digits.starts_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+const fn out_of_credits(rule: &'static str) -> Verdict {
+    Verdict::end(rule, Reason::QuotaExhausted, Terminal::CreditsExhausted)
+        .typed(ErrorType::QuotaExhausted)
+}
+
+/// The account is closed, by the provider's words or the operator's signals.
+pub(super) fn banned(case: &Case<'_>) -> Option<Verdict> {
+    let custom = || {
+        let mut signals = case.rules.custom_banned_signals.iter();
+        !case.document.html && signals.any(|s| !s.is_empty() && case.text().contains(s.as_str()))
+    };
+    let told = case.says(families::BANNED) || case.facts.is_any(families::BANNED_WORDS) || custom();
+    told.then(|| {
+        Verdict::end("ban-text", Reason::AuthError, Terminal::Banned)
+            .typed(ErrorType::AccountDeactivated)
+    })
+}
+
+/// The machines in front of the provider refuse us: not the account's fault.
+pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
+    let headers = case.error.answer.headers;
+    let challenged = crate::hint::headers::get(headers, "cf-mitigated").is_some();
+    let page = case.document.html && matches!(case.status, 403 | 405 | 406 | 451);
+    let refused = case.status == 403
+        && (case.facts.edge_refusal || case.text().starts_with("error code: 10"));
+    (challenged || page || refused).then(|| {
+        Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
+            .typed(ErrorType::FingerprintRejection)
+            .resting(Cooldown::None)
+    })
+}
+
+/// Our address is in a region that the provider does not serve.
+pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
+    let here = matches!(case.status, 400 | 403 | 451)
+        && (case.says(families::GEO) || case.facts.is_any(families::GEO_WORDS));
+    here.then(|| {
+        Verdict::new("region-refused", Reason::Unknown, Blame::Provider)
+            .typed(ErrorType::GeoBlocked)
+            .resting(Cooldown::None)
+    })
+}
+
+/// The text says that the money is gone. On a 429 of an API key it has to say
+/// so beyond doubt, since relays pass on the troubles of their own accounts.
+pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
+    if case.says(families::BILLING_SUSPENSION) {
+        return Some(out_of_credits("billing-suspended"));
+    }
+    let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
+    // A rule that put the status right knows the provider's codes better.
+    let coded = case.facts.is_any(families::CREDITS_WORDS) && !case.restated;
+    (told || coded).then(|| out_of_credits("credits-text"))
+}
+
+/// Whether a text about a quota may be believed.
+pub(super) fn believed(case: &Case<'_>) -> bool {
+    case.status != 429
+        || case.error.answer.provider.is_empty()
+        || case.is_oauth()
+        || case.says(families::LONG_QUOTA)
+        || case.facts.is_any(families::LONG_QUOTA_WORDS)
+        || says_only_limit(case.text())
+}
+
+fn says_only_limit(text: &str) -> bool {
+    text.lines()
+        .any(|line| line.trim_matches(['.', ' ']) == "usage limit reached")
+}
+
+/// 401, and keys refused under another name.
+pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
+    let coded = matches!(case.status, 400 | 403) && case.facts.is_any(families::CREDENTIAL_WORDS);
+    let told = matches!(case.status, 400 | 403) && case.says(families::KEY_REFUSED);
+    if case.status != 401 && !coded && !told {
+        return None;
+    }
+    if case.says(families::MODEL_NOT_SUPPORTED) {
+        return Some(
+            Verdict::new("model-not-supported", Reason::NotFound, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .resting(Cooldown::None),
+        );
+    }
+    let stale = case.is_oauth() && case.says(families::TOKEN_EXPIRED);
+    if stale || case.says(families::OAUTH_TOKEN) {
+        // A refresh may mend it. Where none can, the ladder keeps it from being tried every time.
+        return Some(
+            Verdict::new("oauth-token", Reason::AuthError, Blame::Connection)
+                .typed(ErrorType::OauthInvalidToken),
+        );
+    }
+    Some(
+        Verdict::end("unauthorized", Reason::AuthError, Terminal::Expired)
+            .typed(ErrorType::Unauthorized),
+    )
+}
+
+/// 403 in its many meanings.
+pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
+    if case.status != 403 {
+        return None;
+    }
+    let on_account = |rule, reason| Verdict::new(rule, reason, Blame::Connection);
+    let says = |patterns: &[Pat]| case.says(patterns);
+    if pattern::any(case.text(), &[Pat::Has("not authorized for this route")]) {
+        return Some(Verdict::request(
+            "route-not-authorized",
+            Reason::Unknown,
+            false,
+        ));
+    }
+    if says(families::PROJECT) || case.facts.is_any(families::PROJECT_WORDS) {
+        let verdict = on_account("project-route", Reason::AuthError);
+        return Some(verdict.typed(ErrorType::ProjectRouteError));
+    }
+    let no_model = case.facts.is_any(families::MODEL_ACCESS_WORDS)
+        || says(families::MODEL_ACCESS) && !says(families::CREDENTIAL);
+    if no_model {
+        return Some(
+            Verdict::new("model-access", Reason::AuthError, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .resting(Cooldown::None),
+        );
+    }
+    if says(families::QUOTA) {
+        let verdict = on_account("quota-text", Reason::QuotaExhausted);
+        return Some(verdict.typed(ErrorType::QuotaExhausted));
+    }
+    if says(families::RATE_LIMIT) {
+        let verdict = on_account("rate-limit-text", Reason::RateLimitExceeded);
+        return Some(verdict.typed(ErrorType::RateLimited));
+    }
+    if !case.is_oauth() {
+        // An API key may lack a right for this one call; the ladder is enough.
+        return Some(on_account("status-403", Reason::AuthError));
+    }
+    if says(&[Pat::Word("request not allowed")]) {
+        return Some(
+            on_account("request-not-allowed", Reason::RateLimitExceeded)
+                .typed(ErrorType::RequestRejected)
+                .for_ms(REQUEST_REJECTED_MS),
+        );
+    }
+    let rule = if says(families::SENTINEL) {
+        "sentinel"
+    } else {
+        "status-403"
+    };
+    Some(Verdict::end(rule, Reason::AuthError, Terminal::Banned).typed(ErrorType::Forbidden))
+}

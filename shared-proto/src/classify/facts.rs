@@ -1,0 +1,180 @@
+//! What an error body says in fields made for machines.
+
+use serde_json::{Map, Value};
+
+use super::message;
+use crate::hint::document::Document;
+
+/// Entries of a list of details that are looked at.
+const DETAILS_MAX: usize = 32;
+/// Longest code that is shown.
+const CODE_MAX_CHARS: usize = 64;
+
+/// Codes, types and message of an error body.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// Codes, then types, then status words, lowercased; the more exact first.
+    words: Vec<String>,
+    /// The first code that is a word, the first type, the first number, as written.
+    shown: [Option<String>; 3],
+    /// An HTTP status given as a number or digits.
+    pub status: Option<u16>,
+    /// Its own words, the innermost ones.
+    pub message: Option<String>,
+    /// The edge in front of the provider says that trying again is useless.
+    pub edge_refusal: bool,
+}
+
+impl Facts {
+    /// Reads the JSON of `document`, if it is JSON.
+    pub(super) fn read(document: &Document) -> Self {
+        let mut facts = Self::default();
+        let mut kinds = Vec::new();
+        for container in document.containers() {
+            facts.read_container(container, &mut kinds);
+        }
+        facts.words.append(&mut kinds);
+        if facts.message.is_none() {
+            facts.message = document.layers.iter().rev().find_map(bare_message);
+        }
+        facts
+    }
+
+    /// Whether one of the codes, types or status words is one of `words`.
+    pub(super) fn is_any(&self, words: &[&str]) -> bool {
+        self.words.iter().any(|word| words.contains(&word.as_str()))
+    }
+
+    /// The codes, types and status words, lowercased.
+    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(String::as_str)
+    }
+
+    /// The upstream's own code, if it is fit to be shown.
+    pub(super) fn upstream_code(&self) -> Option<String> {
+        let code = self.shown.iter().flatten().next()?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | ' ');
+        let fit = code.chars().all(plain)
+            && code.chars().count() <= CODE_MAX_CHARS
+            && message::sanitise(code) == *code;
+        fit.then(|| code.clone())
+    }
+
+    fn read_container(&mut self, container: &Map<String, Value>, kinds: &mut Vec<String>) {
+        for key in ["code", "error_code", "errorCode", "statusCode"] {
+            if let Some(value) = container.get(key) {
+                self.add_code(value);
+            }
+        }
+        for key in ["type", "status", "reason", "error_type", "error_name"] {
+            if let Some(Value::String(kind)) = container.get(key)
+                && !kind.is_empty()
+                && kind != "error"
+            {
+                self.show(1, kind);
+                kinds.push(kind.to_lowercase());
+            }
+        }
+        for key in ["status_code", "status", "http_code"] {
+            if let Some(status) = container.get(key).and_then(status) {
+                self.status.get_or_insert(status);
+            }
+        }
+        if let Some(kind) = container
+            .get("metadata")
+            .and_then(|m| m.get("error_type"))
+            .and_then(Value::as_str)
+        {
+            kinds.push(kind.to_lowercase());
+        }
+        Self::add_details(container, kinds);
+        self.edge_refusal |= edge_refusal(container);
+        for key in [
+            "message",
+            "msg",
+            "error_description",
+            "status_msg",
+            "detail",
+        ] {
+            if let Some(Value::String(text)) = container.get(key)
+                && !text.trim().is_empty()
+                && !text.trim_start().starts_with('{')
+            {
+                self.message = Some(text.clone());
+                break;
+            }
+        }
+    }
+
+    fn add_code(&mut self, value: &Value) {
+        if let Some(status) = status(value) {
+            self.status.get_or_insert(status);
+        }
+        let code = match value {
+            Value::String(code) if !code.is_empty() => code.clone(),
+            Value::Number(code) => code.to_string(),
+            Value::String(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Array(_)
+            | Value::Object(_) => return,
+        };
+        let is_number = code.bytes().all(|b| b.is_ascii_digit());
+        self.show(if is_number { 2 } else { 0 }, &code);
+        self.words.push(code.to_lowercase());
+    }
+
+    fn show(&mut self, slot: usize, code: &str) {
+        if let Some(slot) = self.shown.get_mut(slot) {
+            slot.get_or_insert_with(|| code.to_owned());
+        }
+    }
+
+    /// Reasons of `google.rpc` details and of the older `errors` list.
+    fn add_details(container: &Map<String, Value>, kinds: &mut Vec<String>) {
+        let lists = ["details", "errors"].map(|key| container.get(key).and_then(Value::as_array));
+        let reasons = lists
+            .into_iter()
+            .flatten()
+            .flat_map(|list| list.iter().take(DETAILS_MAX))
+            .filter_map(|detail| detail.get("reason")?.as_str());
+        kinds.extend(reasons.map(str::to_lowercase));
+    }
+}
+
+/// A message that stands by itself: `"..."`, `{"error": "..."}`.
+fn bare_message(layer: &Value) -> Option<String> {
+    let text = layer
+        .as_str()
+        .or_else(|| layer.get("error").and_then(Value::as_str))?;
+    (!text.trim().is_empty()).then(|| text.to_owned())
+}
+
+/// A number or digits in the range of error statuses.
+fn status(value: &Value) -> Option<u16> {
+    let number = match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(digits) => digits.parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    u16::try_from(number?)
+        .ok()
+        .filter(|status| (400..=599).contains(status))
+}
+
+/// Cloudflare's own refusals in JSON.
+fn edge_refusal(container: &Map<String, Value>) -> bool {
+    let is = |key: &str, wanted: bool| container.get(key).and_then(Value::as_bool) == Some(wanted);
+    let code = container
+        .get("error_code")
+        .or_else(|| container.get("errorCode"))
+        .and_then(|code| {
+            code.as_u64()
+                .or_else(|| code.as_str().and_then(|digits| digits.parse().ok()))
+        });
+    let named =
+        container.get("error_name").and_then(Value::as_str) == Some("browser_signature_banned");
+    let hopeless = is("retryable", false)
+        && (is("cloudflare_error", true) || is("owner_action_required", true));
+    code == Some(1010) || named || hopeless
+}

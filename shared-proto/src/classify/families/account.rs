@@ -1,0 +1,181 @@
+//! Signs of the account, its credential and its address.
+
+use crate::classify::pattern::Pat::{self, Has, Near, Seq, Word};
+
+/// The provider closed the account.
+pub(in crate::classify) const BANNED: &[Pat] = &[
+    Has("account_deactivated"),
+    Has("account has been deactivated"),
+    Has("account has been disabled"),
+    Has("your account has been suspended"),
+    Has("this account is deactivated"),
+    Has("this service has been disabled in this account"),
+    Has("organization has been disabled"),
+    Has("organization has been restricted"),
+];
+
+pub(in crate::classify) const BANNED_WORDS: &[&str] = &[
+    "account_deactivated",
+    "organization_restricted",
+    "organization_disabled",
+    "consumer_suspended",
+];
+
+/// The money is gone.
+pub(in crate::classify) const CREDITS: &[Pat] = &[
+    Has("insufficient_quota"),
+    Has("billing_hard_limit_reached"),
+    Has("exceeded your current quota"),
+    Has("exceeded your current usage quota"),
+    Has("exceeded current quota"),
+    Has("credit_balance_too_low"),
+    Has("your credit balance is too low"),
+    Has("credits exhausted"),
+    Has("out of credits"),
+    Has("payment required"),
+    Has("payment is past due"),
+    Has("free tier of the model has been exhausted"),
+    Has("tier has been exhausted"),
+    Has("insufficient balance"),
+    Has("insufficient_balance"),
+    Has("insufficient account balance"),
+    Has("insufficient credit"),
+    Has("exhausted all your credits"),
+    Has("used all available credits"),
+    Has("usage balance exhausted"),
+    Seq("credits", "depleted"),
+    Has("balance is insufficient"),
+    Has("余额不足"),
+    Has("额度已用尽"),
+    Has("欠费"),
+    Has("套餐已到期"),
+];
+
+pub(in crate::classify) const CREDITS_WORDS: &[&str] = &[
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "billing_error",
+    "exceeded_current_quota_error",
+    "insufficient_balance_error",
+    "arrearage",
+    "insufficient_user_quota",
+];
+
+/// Credits texts that hold on a 429 too, whoever relays it: they speak of money.
+pub(in crate::classify) const MONEY: &[Pat] = &[
+    Has("insufficient balance"),
+    Has("insufficient_balance"),
+    Has("insufficient account balance"),
+    Has("insufficient credit"),
+    Has("balance is insufficient"),
+    Has("余额不足"),
+    Has("欠费"),
+    Has("套餐已到期"),
+    Seq("credits", "depleted"),
+];
+
+/// The account stands still until a bill is paid.
+pub(in crate::classify) const BILLING_SUSPENSION: &[Pat] = &[
+    Near("suspended", "spending limit", 120),
+    Near("suspended", "billing", 120),
+    Near("suspended", "invoice", 120),
+    Near("suspended", "payment", 120),
+];
+
+/// How much of an over-dear request could be paid.
+pub(in crate::classify) const CAN_AFFORD: &str = "can only afford ";
+
+/// Speaks of the key, though it may name a model.
+pub(in crate::classify) const CREDENTIAL: &[Pat] = &[
+    Near("invalid", "api key", 20),
+    Near("incorrect", "api key", 20),
+    Near("expired", "api key", 20),
+    Near("missing", "api key", 20),
+    Near("revoked", "api key", 20),
+    Has("authentication failed"),
+    Has("authentication error"),
+    Has("authentication required"),
+    Has("invalid token"),
+    Has("expired token"),
+    Has("missing token"),
+    Has("revoked token"),
+    Has("invalid credential"),
+    Has("expired credential"),
+    Has("missing credential"),
+    Has("revoked credential"),
+    Has("invalid bearer"),
+    Has("expired bearer"),
+    Has("missing bearer"),
+    Word("unauthorized"),
+    Has("not authenticated"),
+];
+
+/// The key is refused, whatever the status.
+pub(in crate::classify) const CREDENTIAL_WORDS: &[&str] = &[
+    "authentication_error",
+    "invalid_api_key",
+    "api_key_invalid",
+    "invalidapikey",
+    "unauthenticated",
+];
+
+/// The key is refused in so many words, with a status that says less.
+pub(in crate::classify) const KEY_REFUSED: &[Pat] = &[
+    Has("reported as leaked"),
+    Has("incorrect api key provided"),
+    Has("api key not valid"),
+];
+
+/// A stale token that a refresh may mend.
+pub(in crate::classify) const OAUTH_TOKEN: &[Pat] = &[
+    Has("invalid authentication credentials"),
+    Has("oauth 2"),
+    Has("login cookie"),
+    Has("valid authentication credential"),
+    Has("invalid credentials"),
+    Has("re-authenticate your"),
+];
+
+/// The same, of tokens that are refreshed as a matter of course.
+pub(in crate::classify) const TOKEN_EXPIRED: &[Pat] = &[
+    Has("token has expired"),
+    Has("token is expired"),
+    Has("token expired"),
+    Has("token_expired"),
+];
+
+/// A switch of the project is off; the account is fine.
+pub(in crate::classify) const PROJECT: &[Pat] = &[
+    Has("has not been used in project"),
+    Has("it is disabled"),
+    Has("verify your account to continue"),
+];
+
+pub(in crate::classify) const PROJECT_WORDS: &[&str] = &[
+    "service_disabled",
+    "accessnotconfigured",
+    "permission_denied",
+    "gcp_project_required",
+];
+
+/// The edge blocks the account.
+pub(in crate::classify) const SENTINEL: &[Pat] = &[
+    Has("sentinel_blocked"),
+    Near("sentinel", "blocked", 80),
+    Has("turnstile required"),
+];
+
+/// The region is refused.
+pub(in crate::classify) const GEO: &[Pat] = &[
+    Has("location is not supported"),
+    Has("not supported for the api use"),
+    Has("region is not supported"),
+    Has("unsupported location"),
+    Has("not available in your location"),
+    Has("not available in your region"),
+    Has("not available in your country"),
+    Has("country, region, or territory not supported"),
+];
+
+pub(in crate::classify) const GEO_WORDS: &[&str] = &["unsupported_country_region_territory"];

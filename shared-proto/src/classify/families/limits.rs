@@ -1,0 +1,159 @@
+//! Signs of limits, quotas and overload.
+
+use crate::classify::pattern::Pat::{self, Has, Near, Seq, Seq3, Word};
+
+/// Says a long quota outright, so that a 429 may be believed to be one.
+pub(in crate::classify) const LONG_QUOTA: &[Pat] = &[
+    Seq("daily", "limit"),
+    Seq("daily", "quota"),
+    Seq("per day", "limit"),
+    Seq("monthly", "limit"),
+    Seq("monthly", "quota"),
+    Seq("per month", "limit"),
+    Seq("quota", "exceed"),
+    Seq("exceed", "quota"),
+    Seq("insufficient", "quota"),
+    Seq("billing", "cap"),
+    Seq("credit", "exhaust"),
+    Has("out of credits"),
+    Has("hard limit"),
+    Seq("plan", "limit"),
+    Has("individual quota reached"),
+    Has("enable overages"),
+    Has("insufficient_g1_credits_balance"),
+    Seq("resource has been exhausted", "reset after"),
+    Has("daily free allocation"),
+    Near("24-hour", "limit", 40),
+    Near("24 hour", "limit", 40),
+];
+
+pub(in crate::classify) const LONG_QUOTA_WORDS: &[&str] =
+    &["insufficient_g1_credits_balance", "quota_exhausted"];
+
+/// Ends at midnight.
+pub(in crate::classify) const DAILY: &[Pat] = &[
+    Has("today's quota"),
+    Has("daily quota"),
+    Has("try again tomorrow"),
+    Has("daily free allocation"),
+];
+
+/// Daily by the size of the bucket.
+pub(in crate::classify) const PER_DAY: &[Pat] = &[
+    Has("per-day"),
+    Has("requests per day"),
+    Has("tokens per day"),
+    Word("rpd"),
+    Word("tpd"),
+];
+
+/// A window of a subscription.
+pub(in crate::classify) const SUBSCRIPTION: &[Pat] = &[
+    Has("usage limit reached"),
+    Has("usage limit has been"),
+    Has("usage limit exceeded"),
+    Has("claude pro usage limit"),
+    Has("you've reached your usage limit"),
+    Has("you have reached your usage limit"),
+    Seq("reached your", "usage limit"),
+    Has("使用上限"),
+];
+
+pub(in crate::classify) const SUBSCRIPTION_WORDS: &[&str] = &["usage_limit_reached"];
+
+/// Counts only where the provider is Anthropic.
+pub(in crate::classify) const SUBSCRIPTION_CLAUDE: &[Pat] =
+    &[Has("this request would exceed your account's rate limit")];
+
+pub(in crate::classify) const WEEKLY: &[Pat] = &[
+    Has("weekly usage limit"),
+    Has("weekly limit reached"),
+    Has("reached your weekly"),
+    Has("1-week quota"),
+    Has("week quota"),
+    Has("weekly/monthly limit"),
+    Seq3("weekly", "quota", "exhaust"),
+];
+
+pub(in crate::classify) const SESSION: &[Pat] = &[
+    Has("session usage limit"),
+    Has("session limit reached"),
+    Seq("reached your session", "usage limit"),
+];
+
+pub(in crate::classify) const ROLLING_DAY: &[Pat] = &[
+    Near("rolling", "24-hour", 40),
+    Near("rolling", "24 hour", 40),
+    Has("rolling 24h"),
+];
+
+/// General texts of a quota.
+pub(in crate::classify) const QUOTA: &[Pat] = &[
+    Has("hour quota"),
+    Has("quota has been exceeded"),
+    Has("quota exceeded"),
+    Has("quota will reset"),
+    Has("quota depleted"),
+    Has("exhausted your capacity"),
+    Has("quota exhausted"),
+    Has("free tier of the model has been exhausted"),
+    Has("out of extra usage"),
+    Has("extra usage required"),
+];
+
+/// General texts of a rate limit.
+pub(in crate::classify) const RATE_LIMIT: &[Pat] =
+    &[Has("rate limit"), Has("too many requests"), Has("速率限制")];
+
+/// Rate limits told with a 400.
+pub(in crate::classify) const RATE_LIMIT_400: &[Pat] = &[
+    Has("high frequency"),
+    Has("high-frequency"),
+    Has("high_frequency"),
+    Has("non-compliant"),
+    Has("too many requests"),
+    Has("rate limit"),
+    Has("rate-limit"),
+    Has("rate_limit"),
+    Has("ratelimit"),
+    Has("频繁"),
+    Has("频率"),
+];
+
+/// The limit is the model's own.
+pub(in crate::classify) const MODEL_LIMIT: &[Pat] = &[
+    Has("specific to this model"),
+    Has("model-specific"),
+    Has("model specific"),
+];
+
+pub(in crate::classify) const MODEL_LIMIT_WORDS: &[&str] = &["model_rate_limit"];
+
+/// The model has no room for anybody.
+pub(in crate::classify) const OVERLOAD: &[Pat] = &[
+    Has("capacity"),
+    Has("overloaded"),
+    Has("high demand"),
+    Has("we're receiving too many requests"),
+    Has("high traffic"),
+    Has("too busy"),
+    Has("no available channel"),
+    Has("no available model"),
+    Has("无可用渠道"),
+    Has("访问量过大"),
+    Has("饱和"),
+];
+
+pub(in crate::classify) const OVERLOAD_WORDS: &[&str] = &[
+    "overloaded",
+    "overloaded_error",
+    "model_overloaded",
+    "server_is_overloaded",
+    "server_overloaded",
+    "engine_overloaded",
+    "engine_overloaded_error",
+    "model_capacity_exhausted",
+    "provider_unavailable",
+    "provider_overloaded",
+    "queue_exceeded",
+];

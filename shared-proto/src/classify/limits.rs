@@ -1,0 +1,168 @@
+//! Rate limits, quotas and overload.
+
+use super::account::believed;
+use super::decide::{Case, Verdict};
+use super::families;
+use super::pattern::{self, Pat};
+use crate::failure::{Blame, ErrorType, Reason};
+use crate::hint::headers;
+
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 86_400_000;
+/// Length of a subscription's session, ms.
+const SESSION_MS: u64 = 18_000_000;
+
+fn quota(rule: &'static str, blame: Blame) -> Verdict {
+    Verdict::new(rule, Reason::QuotaExhausted, blame).typed(ErrorType::QuotaExhausted)
+}
+
+fn rate(rule: &'static str, blame: Blame) -> Verdict {
+    Verdict::new(rule, Reason::RateLimitExceeded, blame).typed(ErrorType::RateLimited)
+}
+
+const fn overloaded(rule: &'static str) -> Verdict {
+    Verdict::new(rule, Reason::ModelCapacity, Blame::Model).off_breaker()
+}
+
+/// Google says "you exceeded your current quota" for everything; the metric tells what it was.
+pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
+    let text = case.text();
+    let speaks = text.contains("generativelanguage.googleapis.com")
+        || case.facts.is_any(&["resource_exhausted"]);
+    if case.status != 429 || !speaks || case.says(families::MONEY) {
+        return None;
+    }
+    let blame = case.limit_blame();
+    if zero_limit(text) {
+        // A quota of none never comes back, whatever delay is named beside it.
+        return Some(
+            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .resting(crate::failure::Cooldown::None),
+        );
+    }
+    let daily = ["_per_day", "per day", "perday", "daily"];
+    if daily.iter().any(|word| text.contains(word)) {
+        return Some(quota("google-per-day", blame));
+    }
+    if case
+        .facts
+        .is_any(&["rate_limit_exceeded", "ratelimitexceeded"])
+    {
+        return Some(rate("google-rate-limit", blame));
+    }
+    if case.says(families::QUOTA) && !text.contains("_requests") && !text.contains("token_count")
+        || case.facts.is_any(families::LONG_QUOTA_WORDS)
+    {
+        return Some(quota("quota-text", blame));
+    }
+    Some(rate("google-rate-limit", blame))
+}
+
+fn zero_limit(text: &str) -> bool {
+    text.match_indices("limit: 0").any(|(at, found)| {
+        let after = text.get(at.saturating_add(found.len())..).unwrap_or("");
+        !after.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+    })
+}
+
+/// The window of a plan, or the day's allowance, is used up.
+pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
+    let says = |patterns: &[Pat]| case.says(patterns);
+    let believed = believed(case);
+    let answer = &case.error.answer;
+    let plan = case.status == 429 && headers::plan_rejects(answer.headers);
+    if plan {
+        // Windows other than the general two belong to a family of models.
+        let mut rejected = headers::rejected_windows(answer.headers).peekable();
+        let only_models =
+            rejected.peek().is_some() && !rejected.any(|window| matches!(window, "5h" | "7d"));
+        let blame = if only_models {
+            Blame::Model
+        } else {
+            Blame::Connection
+        };
+        return Some(quota("plan-window", blame).for_ms(HOUR_MS));
+    }
+    if case.status == 429 && says(families::OVERFLOW) && says(&[Pat::Has("long context")]) {
+        return None;
+    }
+    if believed && says(families::DAILY) {
+        return Some(quota("daily-quota", case.limit_blame()).for_ms(to_midnight(case)));
+    }
+    if case.status == 429 && says(families::PER_DAY) {
+        return Some(quota("daily-quota", case.limit_blame()).for_ms(to_midnight(case)));
+    }
+    if says(families::WEEKLY) {
+        return Some(quota("weekly-quota", Blame::Connection).for_ms(DAY_MS));
+    }
+    if says(families::ROLLING_DAY) {
+        return Some(quota("rolling-day-quota", Blame::Connection).for_ms(DAY_MS));
+    }
+    if says(families::SESSION) {
+        return Some(quota("session-quota", Blame::Connection).for_ms(SESSION_MS));
+    }
+    let claude = ["claude", "anthropic"]
+        .iter()
+        .any(|name| answer.provider.to_ascii_lowercase().starts_with(name));
+    let subscribed = says(families::SUBSCRIPTION)
+        || claude && case.is_oauth() && says(families::SUBSCRIPTION_CLAUDE);
+    let coded = case.facts.is_any(families::SUBSCRIPTION_WORDS);
+    (subscribed && (believed || case.announced) || coded)
+        .then(|| quota("subscription-quota", Blame::Connection).for_ms(HOUR_MS))
+}
+
+/// Until the next midnight in UTC, ms.
+fn to_midnight(case: &Case<'_>) -> u64 {
+    let today = case.now.as_epoch_ms().checked_rem(DAY_MS).unwrap_or(0);
+    DAY_MS.saturating_sub(today)
+}
+
+/// What the text of any other status says.
+pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
+    if case.status == 529 {
+        return Some(overloaded("status-529"));
+    }
+    if case.says(&[Pat::Has("no credentials")]) {
+        let verdict = Verdict::new("no-credentials", Reason::AuthError, Blame::Connection);
+        return Some(verdict.for_ms(120_000));
+    }
+    // A 429 that speaks of a quota is one only where that may be believed.
+    if case.says(families::QUOTA) && (believed(case) || case.announced) {
+        return Some(quota("quota-text", case.limit_blame()));
+    }
+    let busy = case.says(families::OVERLOAD) || case.facts.is_any(families::OVERLOAD_WORDS);
+    let per_account = case.says(&[Pat::Has("rate limit"), Pat::Has("速率限制")]);
+    if busy && !(case.status == 429 && per_account) {
+        return Some(overloaded("overloaded"));
+    }
+    (case.status != 429 && case.says(families::RATE_LIMIT))
+        .then(|| rate("rate-limit-text", case.limit_blame()))
+}
+
+/// A plain 429.
+pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
+    if case.status != 429 {
+        return None;
+    }
+    let access = pattern::any(case.text(), &[Pat::Has("required for long context")])
+        || case.says(&[Pat::Seq("未开放", "权限")]);
+    if access {
+        return Some(
+            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
+                .typed(ErrorType::ModelNotFound)
+                .resting(crate::failure::Cooldown::None),
+        );
+    }
+    if case.document.raw.is_some() {
+        // A relay's own account upstream is at its limit; ours is fine.
+        return Some(overloaded("relay-pool"));
+    }
+    let own = case.says(families::MODEL_LIMIT) || case.facts.is_any(families::MODEL_LIMIT_WORDS);
+    let blame = if own {
+        Blame::Model
+    } else {
+        case.limit_blame()
+    };
+    Some(rate("status-429", blame))
+}

@@ -1,0 +1,113 @@
+//! What of an upstream's words may be shown.
+
+use super::{message, refused};
+
+#[test]
+fn secrets_are_masked() {
+    let table = [
+        (
+            "Incorrect API key provided: sk-proj-abc123. Find it at https://acme.example/keys.",
+            "Incorrect API key provided: [redacted]. Find it at [url].",
+        ),
+        (
+            "Rate limit reached for gpt-4o-mini in organization org-XXXX on tokens per min (TPM)",
+            "Rate limit reached for gpt-4o-mini in organization [redacted] on tokens per min (TPM)",
+        ),
+        (
+            "Your account org-1<ak-2> is not active",
+            "Your account [redacted] [redacted] is not active",
+        ),
+        ("write to help@acme.example!", "write to [email]!"),
+        (
+            "Your team 00000000-0000-0000-0000-000000000000 has",
+            "Your team [redacted] has",
+        ),
+        (
+            "Publisher Model `projects/000000000000/locations/x` was",
+            "Publisher Model `[redacted]` was",
+        ),
+        ("key ****0000 is invalid", "key [redacted] is invalid"),
+        ("token a1b2c3d4e5f6a7b8c9d0e1f2", "token [redacted]"),
+        (
+            "dial tcp 10.0.0.7:443: refused by api.acme.example",
+            "dial tcp [host]: refused by [host]",
+        ),
+        (
+            "Authorization: Bearer eyJhbGciOi.x.y",
+            "Authorization: Bearer [redacted]",
+        ),
+        ("one\r\n  two\tthree\u{7}", "one two three"),
+        (
+            "see https://acme.example/usage?tab=limits, key=sk-abc",
+            "see [url], [redacted]",
+        ),
+        // Names of models and plain words stay.
+        (
+            "claude-3-5-sonnet-20241022 and gpt-4.1 and llama-3.1-8b-instant",
+            "claude-3-5-sonnet-20241022 and gpt-4.1 and llama-3.1-8b-instant",
+        ),
+        (
+            "prompt is too long: 205351 tokens > 200000 maximum",
+            "prompt is too long: 205351 tokens > 200000 maximum",
+        ),
+        (
+            "该模型当前访问量过大，请您稍后再试",
+            "该模型当前访问量过大，请您稍后再试",
+        ),
+    ];
+    for (text, shown) in table {
+        assert_eq!(refused(500, &message(text)).failure().message, shown);
+    }
+}
+
+#[test]
+fn other_bodies_get_a_sentence() {
+    let table = [
+        (
+            "<!DOCTYPE html><p>sk-secret</p>",
+            "the upstream answered with an HTML page (status 502)",
+        ),
+        (
+            "{\"error\":{\"message\":\"sk-sec",
+            "the upstream answered with broken JSON (status 502)",
+        ),
+        ("", "the upstream answered 502 without an explanation"),
+        ("{}", "the upstream answered 502 without an explanation"),
+        ("Bad Gateway", "Bad Gateway"),
+        (r#""busy""#, "busy"),
+        (r#"{"error":"busy"}"#, "busy"),
+        (
+            r#"{"error":{"message":"{\"error\":{\"message\":\"inner\"}}"}}"#,
+            "inner",
+        ),
+    ];
+    for (body, shown) in table {
+        assert_eq!(refused(502, body).failure().message, shown);
+    }
+}
+
+#[test]
+fn messages_are_short() {
+    let got = refused(500, &message(&"word ".repeat(200)))
+        .failure()
+        .message;
+    assert!(got.chars().count() <= 300 && got.ends_with("..."), "{got}");
+}
+
+#[test]
+fn codes_are_shown_when_they_are_codes() {
+    let code = |body: &str| refused(400, body).failure().upstream_code;
+    assert_eq!(
+        code(r#"{"error":{"code":"content_filter","type":"x"}}"#).as_deref(),
+        Some("content_filter")
+    );
+    assert_eq!(
+        code(r#"{"type":"error","error":{"type":"overloaded_error"}}"#).as_deref(),
+        Some("overloaded_error")
+    );
+    assert_eq!(code(r#"{"error":{"code":1302}}"#).as_deref(), Some("1302"));
+    assert_eq!(code(r#"{"error":{"code":"sk-abc123"}}"#), None);
+    let long = format!(r#"{{"error":{{"code":"{}"}}}}"#, "x".repeat(65));
+    assert_eq!(code(&long), None);
+    assert_eq!(code("no"), None);
+}

@@ -1,0 +1,88 @@
+//! Every history of up to six events, each by a fresh or an old attempt, with the invariants checked after each.
+
+use super::*;
+
+/// What can happen next, and how long after the event before.
+fn alphabet() -> Vec<(u64, HealthEvent)> {
+    let fixed = Failure {
+        cooldown: Cooldown::Fixed(2_000),
+        ..failure(500)
+    };
+    vec![
+        (0, failed(Millis::default(), failure(503))),
+        (4_000, failed(Millis::default(), failure(503))),
+        (1, failed(Millis::default(), hinted(9_000))),
+        (40_000, failed(Millis::default(), fixed)),
+        (1, failed(Millis::default(), failure(401))),
+        (1, HealthEvent::Succeeded { started_at: T0 }),
+        (1, HealthEvent::Reset),
+        (1, HealthEvent::CredentialsChanged),
+    ]
+}
+
+/// The event as an attempt that began `age` ms before `now`.
+fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
+    match event {
+        HealthEvent::Failed { failure, .. } => failed(now.minus(age), failure.clone()),
+        HealthEvent::Succeeded { .. } => HealthEvent::Succeeded {
+            started_at: now.minus(age),
+        },
+        HealthEvent::Reset => HealthEvent::Reset,
+        HealthEvent::CredentialsChanged => HealthEvent::CredentialsChanged,
+    }
+}
+
+fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Step) {
+    let after = &step.state;
+    assert_eq!(step.changed, after != before, "{event:?}");
+    let is_failure = matches!(event, HealthEvent::Failed { .. });
+    if is_failure && before.terminal.is_some() {
+        assert_eq!(after, before, "a failure overwrote a terminal state");
+    }
+    if is_failure && after.terminal.is_none() {
+        let (was, is) = (before.remaining_ms(now), after.remaining_ms(now));
+        assert!(is >= was, "{event:?} shortened {was} to {is}");
+        assert!(after.backoff_level <= before.level(now).max(before.backoff_level) + 1);
+    }
+    if after.terminal.is_some() {
+        assert_eq!(after.cooldown_until, None);
+    }
+    if let HealthEvent::Succeeded { started_at } = event {
+        let set_later = before.terminal.is_some_and(|t| t.at > *started_at);
+        assert_eq!(after.terminal, before.terminal.filter(|_| set_later));
+    }
+    assert!(after.backoff_level <= API_KEY.max_steps);
+    assert_eq!(step.remaining_ms, after.remaining_ms(now));
+    assert_eq!(
+        step.remaining_ms > 0,
+        after.status(now) == Status::Unavailable
+    );
+    let again = after.step(event, now, &API_KEY);
+    let repeats = matches!(event, HealthEvent::CredentialsChanged);
+    assert!(!again.changed || repeats, "{event:?} counted twice");
+}
+
+fn explore(state: &ConnectionHealth, now: Millis, depth: u32, seen: &mut u64) {
+    *seen += 1;
+    if depth == 0 {
+        return;
+    }
+    for (later, event) in alphabet() {
+        let now = now.plus(later);
+        for age in [1, 5_000] {
+            let event = aged(&event, now, age);
+            let step = state.step(&event, now, &API_KEY);
+            check(state, &event, now, &step);
+            if step.changed || age == 1 {
+                explore(&step.state, now, depth - 1, seen);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_short_history_keeps_the_invariants() {
+    let mut seen = 0;
+    explore(&ConnectionHealth::default(), T0, 6, &mut seen);
+    assert!(seen > 1_000_000, "{seen} histories");
+}

@@ -1,0 +1,167 @@
+//! Announcements in prose. A time counts only when it hangs on a word about
+//! trying again or resetting: bodies are full of other numbers and dates.
+
+use jiff::tz::Offset;
+
+use super::{Place, Rank, Search, duration, moment};
+
+/// What a time may hang on, and whether that may be a length of time too.
+const ANCHORS: &[(&str, bool)] = &[
+    ("try again", true),
+    ("retry", true),
+    ("reset", true),
+    ("resets", true),
+    ("available", false),
+    ("wait", false),
+];
+/// What may stand between the anchor and the connector.
+const FILLERS: &[&str] = &[
+    "your request",
+    "the request",
+    "this request",
+    "request",
+    "again",
+    "time",
+];
+const CONNECTORS: &[&str] = &["in", "after", "at", "on", "until", "is", ":"];
+/// What may stand before the number.
+const HEDGES: &[&str] = &["about", "approximately", "around", "another"];
+
+const CHINESE_ANCHORS: &[&str] = &["重置", "重试"];
+const CHINESE_UNITS: &[(&str, &str)] = &[("秒", "s"), ("分钟", "m"), ("小时", "h"), ("天", "d")];
+
+/// Providers whose zone-less times are China's.
+const CHINA: &[&str] = &["zai", "z.ai", "glm", "zhipu", "bigmodel"];
+/// Occurrences of one anchor that are looked at.
+const MATCHES_MAX: usize = 32;
+/// Longest date and time before a Chinese anchor, in bytes.
+const BEHIND_MAX_BYTES: usize = 48;
+
+/// How far ahead trying again may be mentioned, in bytes.
+const WAIT_BEFORE_MAX_BYTES: usize = 80;
+
+const FIELD: &str = "text";
+
+/// Notes what lowercase `text` of `provider` announces.
+pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut Search) {
+    let provider = provider.to_ascii_lowercase();
+    let from_china = CHINA.iter().any(|name| provider.contains(name));
+    for (anchor, lengths) in ANCHORS {
+        for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
+            let (before, rest) = text.split_at(at);
+            if before.ends_with(char::is_alphanumeric) {
+                continue;
+            }
+            let rest = rest.strip_prefix(anchor).unwrap_or(rest);
+            // Z.ai's own sentence, also when it comes through a relay.
+            let china = from_china || before.ends_with("your limit will ");
+            anchored(rest, (*lengths, china), place, search);
+        }
+    }
+    for (at, anchor) in text.match_indices("wait ").take(MATCHES_MAX) {
+        let rest = text.get(at.saturating_add(anchor.len())..);
+        if let Some(ms) = rest.and_then(wait_before) {
+            search.wait(place, Rank::Prose, ms, FIELD);
+        }
+    }
+    for anchor in CHINESE_ANCHORS {
+        for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
+            let (before, rest) = text.split_at(at);
+            chinese(
+                before,
+                rest.strip_prefix(anchor).unwrap_or(rest),
+                place,
+                search,
+            );
+        }
+    }
+}
+
+fn local(china: bool) -> Offset {
+    if china {
+        Offset::constant(8)
+    } else {
+        Offset::UTC
+    }
+}
+
+fn anchored(rest: &str, (lengths, china): (bool, bool), place: Place<'_>, search: &mut Search) {
+    let Some(value) = after_connector(rest) else {
+        return;
+    };
+    if let Some((at, _)) = moment::prose(value, local(china), search.now) {
+        search.until(place, Rank::Prose, at, FIELD);
+    } else if lengths && let Some(ms) = duration::prose(value) {
+        search.wait(place, Rank::Prose, ms, FIELD);
+    }
+}
+
+/// `39023 seconds before retrying`: a wait that hangs on trying again.
+fn wait_before(rest: &str) -> Option<u64> {
+    let rest = rest.strip_prefix("for ").unwrap_or(rest);
+    let near = super::document::cut(rest, WAIT_BEFORE_MAX_BYTES);
+    let (length, then) = near.split_once(" before ")?;
+    let again = ["retry", "trying again", "you retry", "you try again"];
+    if again.iter().any(|word| then.starts_with(word)) {
+        duration::prose(length)
+    } else {
+        None
+    }
+}
+
+/// What follows the connector: ` your request in about 20s` gives `20s`.
+fn after_connector(rest: &str) -> Option<&str> {
+    let rest = skip_words(rest, FILLERS);
+    let rest = CONNECTORS.iter().find_map(|word| strip_word(rest, word))?;
+    Some(skip_words(rest, HEDGES).trim_start_matches(' '))
+}
+
+fn skip_words<'t>(mut text: &'t str, words: &[&str]) -> &'t str {
+    while let Some(rest) = words.iter().find_map(|word| strip_word(text, word)) {
+        text = rest;
+    }
+    text
+}
+
+/// Strips spaces and `word`, if it ends there.
+fn strip_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let trimmed = text.trim_start_matches(' ');
+    let rest = trimmed.strip_prefix(word)?;
+    let spaced = trimmed.len() < text.len() || word == ":";
+    (spaced && !rest.starts_with(char::is_alphanumeric) || word == ":").then_some(rest)
+}
+
+/// In Chinese the time stands before the word (`将在 2026-08-25 07:41:44 重置`,
+/// `30 秒后重试`) or after `时间`.
+fn chinese(before: &str, after: &str, place: Place<'_>, search: &mut Search) {
+    let before = before.trim_end_matches(' ');
+    let start = before.len().saturating_sub(BEHIND_MAX_BYTES);
+    let tail = before
+        .get(before.ceil_char_boundary(start)..)
+        .unwrap_or(before);
+    if let Some(ms) = chinese_length(tail) {
+        search.wait(place, Rank::Prose, ms, FIELD);
+        return;
+    }
+    let after = after.trim_start_matches(['时', '间', ':', '：', ' ', '为', '于']);
+    let behind = tail.char_indices().find_map(|(at, _)| {
+        let (moment, rest) = moment::prose(tail.get(at..)?, local(true), search.now)?;
+        rest.is_empty().then_some(moment)
+    });
+    let moment = behind.or_else(|| moment::prose(after, local(true), search.now).map(|(at, _)| at));
+    if let Some(at) = moment {
+        search.until(place, Rank::Prose, at, FIELD);
+    }
+}
+
+fn chinese_length(tail: &str) -> Option<u64> {
+    let tail = tail.strip_suffix('后')?.trim_end_matches(['之', '以', ' ']);
+    let (number, unit) = CHINESE_UNITS
+        .iter()
+        .find_map(|(word, unit)| Some((tail.strip_suffix(word)?, unit)))?;
+    let number = number.trim_end_matches(' ');
+    let digits = number
+        .rfind(|c: char| !c.is_ascii_digit() && c != '.')
+        .map_or(0, |at| number.ceil_char_boundary(at.saturating_add(1)));
+    duration::go(&format!("{}{unit}", number.get(digits..)?))
+}

@@ -1,0 +1,348 @@
+//! The embedded store: the conformance suite on both backends, and what is its
+//! own: limits, failures of the disk, what a reader sees of them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
+use redb::{Database, TableDefinition};
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+
+use super::disk::{Contents, Disk};
+use super::ring::Ring;
+use super::table::Table;
+use super::writer::{RETRY_MS, StoreClock, Writer};
+use super::{Embedded, Limits};
+use crate::clock::{Clock, ManualClock, Millis, SystemClock};
+use crate::mirror::commit::{Change, Commit, CommitError, Expected, Refusal};
+use crate::mirror::conformance::Backend;
+use crate::mirror::key::{BREAKER, Key, Keyspace};
+use crate::mirror::log::TailError;
+use crate::mirror::record::{Body, Revision, Why};
+use crate::mirror::{Health, LoadError, Mirror};
+
+const LIMITS: Limits = Limits {
+    log_entries: 300,
+    log_bytes: 8 << 20,
+    stored_bytes: 8 << 20,
+};
+
+struct Memory;
+
+impl Backend for Memory {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Mirror>> {
+        let store = Embedded::memory_within("test", Arc::new(SystemClock), LIMITS).unwrap();
+        async move { Arc::new(store) as Arc<dyn Mirror> }.boxed()
+    }
+
+    fn log_entries(&self) -> u64 {
+        300
+    }
+}
+
+struct OnDisk(TempDir);
+
+impl OnDisk {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+}
+
+impl Backend for OnDisk {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Mirror>> {
+        let dir = self.0.path().join("not/yet/there");
+        let store = Embedded::disk_within(&dir, "test", Arc::new(SystemClock), LIMITS).unwrap();
+        async move { Arc::new(store) as Arc<dyn Mirror> }.boxed()
+    }
+
+    fn log_entries(&self) -> u64 {
+        300
+    }
+}
+
+mod memory {
+    crate::mirror_conformance!(super::Memory);
+}
+
+mod disk {
+    crate::mirror_conformance!(super::OnDisk::new());
+    crate::mirror_reopening!(super::OnDisk::new());
+}
+
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct State {
+    n: u64,
+}
+
+impl Body for State {
+    const KIND: &'static str = BREAKER;
+    const VERSION: u16 = 1;
+}
+
+fn key(id: &str) -> Key {
+    Key::Breaker(id.into())
+}
+
+fn put(id: &str, expected: Expected, n: u64) -> Commit {
+    Commit::put(key(id), expected, &State { n }).unwrap()
+}
+
+fn clock() -> ManualClock {
+    ManualClock::at(Millis::from_epoch_ms(1_000_000))
+}
+
+/// Stores bytes behind the store's back.
+fn plant(dir: &TempDir, rows: &[(&str, &[u8])]) {
+    let database = Database::open(dir.path().join("mirror.redb")).unwrap();
+    let records: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+    let transaction = database.begin_write().unwrap();
+    for (key, stored) in rows {
+        transaction
+            .open_table(records)
+            .unwrap()
+            .insert(key, stored)
+            .unwrap();
+    }
+    transaction.commit().unwrap();
+}
+
+#[tokio::test]
+async fn one_unreadable_record_hides_no_other() {
+    let dir = TempDir::new().unwrap();
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock())).unwrap();
+    store
+        .commit(put("good", Expected::Absent, 1))
+        .await
+        .unwrap();
+    store.close().await.unwrap();
+    let newer = b"\x81\xa6format\x02".as_slice();
+    plant(
+        &dir,
+        &[
+            ("{p}:breaker:bad", b"\xdf\xff\xff\xff\xff"),
+            ("{p}:breaker:new", newer),
+            ("{p}:breaker:%41", b"\x80"),
+            ("{q}:breaker:good", b"not ours"),
+        ],
+    );
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock())).unwrap();
+    let snapshot = store.snapshot().await.unwrap();
+    let readable: Vec<_> = snapshot.records.iter().map(|r| r.key.clone()).collect();
+    assert_eq!(readable, [key("good")]);
+    let unreadable: Vec<_> = snapshot.unreadable.iter().map(|u| &*u.key).collect();
+    assert_eq!(
+        unreadable,
+        ["{p}:breaker:%41", "{p}:breaker:bad", "{p}:breaker:new"]
+    );
+    assert_eq!(snapshot.unreadable[2].why, Why::Newer { found: 2 });
+
+    for (id, replaceable) in [("bad", true), ("new", false)] {
+        let loaded = store.load(&key(id)).await;
+        let Err(LoadError::Unreadable(what)) = loaded else {
+            panic!("{loaded:?}");
+        };
+        assert_eq!(&*what.key, format!("{{p}}:breaker:{id}"));
+        for blind in [Expected::Absent, Expected::Revision(Revision::new(1))] {
+            let outcome = store.commit(put(id, blind, 9)).await;
+            assert_eq!(outcome, Err(Refusal::Unreadable(what.clone()).into()));
+        }
+        let outcome = store.commit(put(id, Expected::Corrupt, 2)).await;
+        assert_eq!(outcome.is_ok(), replaceable, "{id}: {outcome:?}");
+    }
+    store.close().await.unwrap();
+
+    let elsewhere = Embedded::disk(dir.path(), "q", Arc::new(clock())).unwrap();
+    let snapshot = elsewhere.snapshot().await.unwrap();
+    assert_eq!(snapshot.records, []);
+    assert_eq!(&*snapshot.unreadable[0].key, "{q}:breaker:good");
+    elsewhere.close().await.unwrap();
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock())).unwrap();
+    let snapshot = store.snapshot().await.unwrap();
+    assert_eq!(snapshot.records.len(), 2, "good, and bad replaced");
+    assert_eq!(snapshot.unreadable.len(), 2, "the newer one is kept");
+}
+
+#[tokio::test]
+async fn time_stands_still_while_the_clock_goes_back() {
+    struct Wayward(std::sync::atomic::AtomicU64);
+    impl Clock for Wayward {
+        fn now(&self) -> Millis {
+            let n = self.0.fetch_sub(10, std::sync::atomic::Ordering::SeqCst);
+            Millis::from_epoch_ms(n)
+        }
+    }
+    let store = Embedded::memory("p", Arc::new(Wayward(500.into()))).unwrap();
+    assert_eq!(store.now(), Millis::from_epoch_ms(500));
+    assert_eq!(store.now(), Millis::from_epoch_ms(500));
+    store.commit(put("a", Expected::Absent, 1)).await.unwrap();
+    let record = store.load(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.written_at, Millis::from_epoch_ms(500));
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_more_and_takes_less() {
+    let limits = Limits {
+        stored_bytes: 2_000,
+        ..LIMITS
+    };
+    let store = Embedded::memory_within("p", Arc::new(clock()), limits).unwrap();
+    let sized = |id: &str, expected, bytes: usize| Commit {
+        change: Change::Put {
+            body: vec![0x80; bytes].into(),
+            expires_at: None,
+        },
+        ..put(id, expected, 0)
+    };
+    let one = store
+        .commit(sized("a", Expected::Absent, 1_200))
+        .await
+        .unwrap();
+    let full = Err(CommitError::Refused(Refusal::Full { limit: 2_000 }));
+    assert_eq!(
+        store.commit(sized("b", Expected::Absent, 1_200)).await,
+        full
+    );
+    let smaller = sized("a", Expected::Revision(one.revision), 100);
+    let smaller = store.commit(smaller).await.unwrap();
+    let two = store
+        .commit(sized("b", Expected::Absent, 1_200))
+        .await
+        .unwrap();
+    let larger = sized("a", Expected::Revision(smaller.revision), 1_200);
+    assert_eq!(store.commit(larger.clone()).await, full);
+    store
+        .commit(Commit::delete(key("b"), two.revision, 1))
+        .await
+        .unwrap();
+    store.commit(larger).await.unwrap();
+}
+
+#[tokio::test]
+async fn commits_of_one_batch_see_each_other() {
+    let store = Embedded::memory("p", Arc::new(clock())).unwrap();
+    // All are queued before the first is answered.
+    let all = (0..64).map(|n| store.commit(put("a", Expected::Absent, n)));
+    let outcomes = join_all(all).await;
+    assert_eq!(outcomes.iter().filter(|o| o.is_ok()).count(), 1);
+    let stored = store.load(&key("a")).await.unwrap();
+    for outcome in outcomes.into_iter().filter_map(Result::err) {
+        assert_eq!(
+            outcome,
+            CommitError::Conflict {
+                newest: stored.clone()
+            }
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_handle_still_finishes_what_it_accepted() {
+    let dir = TempDir::new().unwrap();
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock())).unwrap();
+    let start = store.snapshot().await.unwrap().position;
+    let mut tail = store.tail(start).await.unwrap();
+    store.commit(put("a", Expected::Absent, 1)).await.unwrap();
+    drop(store);
+    assert_eq!(
+        tail.next()
+            .await
+            .map_err(|why| matches!(why, TailError::Unreachable(_)))
+            .err(),
+        Some(true),
+        "a reader does not keep the store open"
+    );
+}
+
+/// A store whose file has been closed by a failure.
+fn broken(dir: &TempDir, clock: &ManualClock, retry_at: Millis) -> Embedded {
+    let (mut disk, contents) = Disk::open(dir.path()).unwrap();
+    disk.fail();
+    let clock = StoreClock::new(Arc::new(clock.clone()));
+    let ring = Ring::new(contents.opened, 10, 10_000);
+    let (head_tx, head) = watch::channel(ring.head());
+    let (health_tx, health) = watch::channel(Health::Degraded {
+        since: Millis::from_epoch_ms(7),
+        why: "no space".into(),
+    });
+    let Contents { revision, rows, .. } = contents;
+    let writer = Writer {
+        table: Table::new(Keyspace::new("p"), 1 << 20, revision, rows),
+        ring,
+        disk: Some(disk),
+        clock: clock.clone(),
+        head: head_tx,
+        health: health_tx,
+        retry_at,
+    };
+    let (jobs, queue) = mpsc::channel(8);
+    std::thread::spawn(move || writer.run(queue));
+    Embedded {
+        jobs,
+        head,
+        health,
+        clock,
+    }
+}
+
+async fn with_one_record(dir: &TempDir) {
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock())).unwrap();
+    store.commit(put("a", Expected::Absent, 1)).await.unwrap();
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_disk_is_tried_again_and_recovers() {
+    let dir = TempDir::new().unwrap();
+    with_one_record(&dir).await;
+    let clock = clock();
+    let store = broken(&dir, &clock, clock.now().plus(RETRY_MS));
+    let start = store.snapshot().await.unwrap();
+    assert_eq!(start.records.len(), 1, "reads go on");
+    let mut tail = store.tail(start.position).await.unwrap();
+    let outcome = store.commit(put("b", Expected::Absent, 2)).await;
+    let Err(CommitError::Unreachable(why)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(&*why.0, "no space");
+    assert!(matches!(store.health(), Health::Degraded { .. }));
+
+    clock.advance(RETRY_MS);
+    store.commit(put("b", Expected::Absent, 2)).await.unwrap();
+    assert_eq!(store.health(), Health::Up);
+    assert_eq!(
+        tail.next().await,
+        Err(TailError::Gap),
+        "the state was read anew"
+    );
+    assert_eq!(store.snapshot().await.unwrap().records.len(), 2);
+    store.close().await.unwrap();
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock)).unwrap();
+    assert_eq!(store.snapshot().await.unwrap().records.len(), 2);
+}
+
+#[tokio::test]
+async fn a_disk_that_stays_broken_is_not_tried_without_pause() {
+    let dir = TempDir::new().unwrap();
+    with_one_record(&dir).await;
+    let clock = clock();
+    let store = broken(&dir, &clock, clock.now());
+    let file = dir.path().join("mirror.redb");
+    let away = dir.path().join("away");
+    std::fs::rename(&file, &away).unwrap();
+    let outcome = store.commit(put("b", Expected::Absent, 2)).await;
+    let Err(CommitError::Unreachable(why)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(why.0.contains("mirror.redb"), "{why}");
+    assert!(!file.exists(), "no empty store takes the lost one's place");
+    let Health::Degraded { since, .. } = store.health() else {
+        panic!("healthy");
+    };
+    assert_eq!(since, Millis::from_epoch_ms(7), "since the first failure");
+    std::fs::rename(&away, &file).unwrap();
+    let outcome = store.commit(put("b", Expected::Absent, 2)).await;
+    assert_eq!(outcome, Err(CommitError::Unreachable(why)), "not yet");
+    clock.advance(RETRY_MS);
+    store.commit(put("b", Expected::Absent, 2)).await.unwrap();
+}

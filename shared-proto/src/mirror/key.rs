@@ -1,0 +1,162 @@
+//! The only spelling of record keys.
+//!
+//! A spelled key is `{PREFIX}:KIND:ID`, for example
+//! `{omniroute}:health:acme-1`. The braces are part of it: a store that
+//! spreads keys over several servers places them by the part in braces, and a
+//! record has to live beside the log for both to change in one step.
+//!
+//! Ids and prefixes are any text: each byte outside `A-Z a-z 0-9 . _ ~ -` is
+//! written as `%XX`, so no id can imitate another key, a separator or a brace.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::id::{ConnectionId, ProviderId};
+
+/// The kind of a connection's health record.
+pub const HEALTH: &str = "health";
+/// The kind of a provider's breaker record.
+pub const BREAKER: &str = "breaker";
+
+/// Longest spelled key, in bytes.
+pub const MAX_KEY_BYTES: usize = 4096;
+
+/// Which record. The order is that of the spelled keys' parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// Health of a connection.
+    Health(ConnectionId),
+    /// Breaker of a provider.
+    Breaker(ProviderId),
+    /// A kind that this version does not know; carried as it is.
+    Other(OtherKey),
+}
+
+/// The key of a record whose kind this version does not know.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OtherKey {
+    kind: Arc<str>,
+    /// As spelled: only the kind's own version knows what it is made of.
+    spelled_id: Arc<str>,
+}
+
+impl Key {
+    /// A key of a kind that has no variant of its own. `None` when `kind` has
+    /// one, or is not made of lower-case letters, digits, `_` and `-`.
+    pub fn other(kind: &str, id: &str) -> Option<Self> {
+        Self::other_spelled(kind, &escape(id))
+    }
+
+    fn other_spelled(kind: &str, spelled_id: &str) -> Option<Self> {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+        let free = !matches!(kind, "" | HEALTH | BREAKER) && kind.bytes().all(plain);
+        free.then(|| {
+            Self::Other(OtherKey {
+                kind: kind.into(),
+                spelled_id: spelled_id.into(),
+            })
+        })
+    }
+
+    /// The kind's word in keys and records.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Health(_) => HEALTH,
+            Self::Breaker(_) => BREAKER,
+            Self::Other(other) => &other.kind,
+        }
+    }
+
+    fn spelled_id(&self) -> String {
+        match self {
+            Self::Health(id) => escape(id.as_str()),
+            Self::Breaker(id) => escape(id.as_str()),
+            Self::Other(other) => other.spelled_id.to_string(),
+        }
+    }
+}
+
+/// The keys of one deployment: those that begin with its prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyspace {
+    /// With its braces and the colon.
+    head: String,
+}
+
+impl Keyspace {
+    /// The keys under `prefix`, any text. Two prefixes never share a key.
+    pub fn new(prefix: &str) -> Self {
+        // Empty braces would count as no braces; a lone `%` is no escape.
+        let name = if prefix.is_empty() {
+            "%".to_owned()
+        } else {
+            escape(prefix)
+        };
+        Self {
+            head: format!("{{{name}}}:"),
+        }
+    }
+
+    /// The stored form of `key`.
+    pub fn spell(&self, key: &Key) -> String {
+        format!("{}{}:{}", self.head, key.kind(), key.spelled_id())
+    }
+
+    /// What `text` names.
+    pub fn parse(&self, text: &str) -> Spelled {
+        let Some(rest) = text.strip_prefix(&self.head) else {
+            return Spelled::Elsewhere;
+        };
+        let Some((kind, id)) = rest.split_once(':') else {
+            return Spelled::Malformed;
+        };
+        let key = match kind {
+            HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
+            BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
+            _ => Key::other_spelled(kind, id),
+        };
+        key.map_or(Spelled::Malformed, Spelled::Key)
+    }
+}
+
+/// What a stored key's text turns out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spelled {
+    /// One of ours, known kind or not.
+    Key(Key),
+    /// Under our prefix, but nothing we would write.
+    Malformed,
+    /// Under another prefix: none of our business.
+    Elsewhere,
+}
+
+fn escape(text: &str) -> String {
+    let mut spelled = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'~' | b'-') {
+            spelled.push(char::from(byte));
+        } else {
+            // Writing to a String does not fail.
+            write!(spelled, "%{byte:02X}").ok();
+        }
+    }
+    spelled
+}
+
+/// The text that [`escape`] makes `spelled` of, if there is one.
+fn unescape(spelled: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(spelled.len());
+    let mut rest = spelled;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        bytes.push(u8::from_str_radix(after.get(..2)?, 16).ok()?);
+        rest = after.get(2..)?;
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    let text = String::from_utf8(bytes).ok()?;
+    // One spelling each: `%41`, `%2f` and an unescaped `/` are nobody's.
+    (escape(&text) == spelled).then_some(text)
+}
+
+#[cfg(test)]
+mod tests;

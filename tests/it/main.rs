@@ -1,0 +1,32 @@
+//! End-to-end tests of the router through its real binary: one file a subject.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "a test fails by panicking"
+)]
+
+mod bad_input;
+mod breaker;
+mod cases;
+mod configuration;
+mod cooldown;
+mod disconnect;
+mod drain;
+mod errors;
+mod failover;
+mod harness;
+mod keys;
+mod management;
+mod metrics;
+mod passthrough;
+mod sdk;
+mod secrets;
+mod simulated;
+mod start;
+mod stream_after;
+mod stream_before;
+mod stream_wire;
+mod traces;
