@@ -112,10 +112,7 @@ pub(crate) fn shorten(text: &str) -> String {
 /// The candidate that `word` was most likely meant to be: the same letters and
 /// digits in other case or punctuation, else one within a third of its length
 /// in edits.
-pub fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     const LONGEST: usize = 64;
     if word.is_empty() || word.len() > LONGEST {
         return None;

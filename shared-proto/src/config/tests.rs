@@ -7,6 +7,7 @@ use super::{Env, Loaded, Overrides, Problem, Source, load};
 
 mod files;
 mod properties;
+mod providers;
 mod resolved;
 mod settings;
 mod text;

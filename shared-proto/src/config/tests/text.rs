@@ -61,11 +61,11 @@ const FAULTY: &[(&str, &[&str])] = &[
     ),
     (
         "server: !include other.yaml\n",
-        &["omniroute.yaml:1:9: the tag `!include` does not fit here"],
+        &["omniroute.yaml:1:9: a tag does not fit here; a text that begins with `!` needs quotes"],
     ),
     (
         "server:\n  workers: !!int many\n",
-        &["omniroute.yaml:2:12: the tag `!!int` does not fit here"],
+        &["omniroute.yaml:2:12: a tag does not fit here; a text that begins with `!` needs quotes"],
     ),
     (
         "base: &base {id: a}\nconnections: [{<<: *base, provider: simulated}]\n",

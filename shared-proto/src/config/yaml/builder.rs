@@ -11,6 +11,9 @@ use super::{Entry, Node, Value, scalar};
 const MAX_DEPTH: usize = 64;
 /// Most values, those that aliases repeat included.
 const MAX_NODES: usize = 500_000;
+/// What is said of a tag. The tag itself is not shown: it may be a secret that
+/// wants quotes.
+const TAG: &str = "a tag does not fit here; a text that begins with `!` needs quotes";
 
 /// A fault and its place.
 pub(super) struct Fault {
@@ -105,9 +108,7 @@ impl Builder {
                 let value = match tag {
                     None if style == ScalarStyle::Plain => scalar::plain(&text),
                     None => Value::Text(text.into_owned()),
-                    Some(tag) => tagged(&text, style, &tag).ok_or_else(|| {
-                        Fault::at(span, format!("the tag `{}` does not fit here", spelt(&tag)))
-                    })?,
+                    Some(tag) => tagged(&text, style, &tag).ok_or_else(|| Fault::at(span, TAG))?,
                 };
                 self.add(node_at(span, value), anchor, span)?;
             }
@@ -140,11 +141,7 @@ impl Builder {
         if let Some(tag) = tag
             && !(tag.is_yaml_core_schema() && tag.suffix == own)
         {
-            let tag = spelt(tag);
-            return Err(Fault::at(
-                span,
-                format!("the tag `{tag}` does not fit here"),
-            ));
+            return Err(Fault::at(span, TAG));
         }
         if self.stack.len() >= MAX_DEPTH {
             let message = format!("nested deeper than {MAX_DEPTH} levels");
@@ -266,14 +263,6 @@ fn node_at(span: &Span, value: Value) -> Node {
         column: span.start.col().saturating_add(1),
         value,
     }
-}
-
-/// A tag as it is usually written.
-fn spelt(tag: &Tag) -> String {
-    if tag.is_yaml_core_schema() {
-        return format!("!!{}", shorten(&tag.suffix));
-    }
-    shorten(&tag.to_string())
 }
 
 /// Number of values in a tree, and how deep it is.

@@ -1,0 +1,113 @@
+//! Behaviour with numbers, by profile where accounts differ.
+
+use crate::failure::Profile;
+
+/// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How connections cool.
+    pub connection_cooldown: PerProfile<ConnectionCooldown>,
+    /// When a provider's breaker opens, and for how long.
+    pub provider_breaker: PerProfile<ProviderBreaker>,
+    /// Waiting inside a request until a plain model's connection comes back.
+    pub wait_for_cooldown: WaitForCooldown,
+    /// Bounds of what upstreams announce.
+    pub hint_bounds: HintBounds,
+    /// Cap of the cooldown ladder, ms; the same as `model_lockout.max_cooldown_ms`.
+    pub max_cooldown_ms: u64,
+    /// When and for how long one model of a connection is locked.
+    pub model_lockout: ModelLockout,
+    /// Extra texts that mean a ban, lowercased.
+    pub custom_banned_signals: Vec<String>,
+    /// Whether a ban also switches the connection off.
+    pub auto_disable_banned_accounts: bool,
+    /// Attempts of one request over all targets.
+    pub max_attempts: u32,
+}
+
+/// When and for how long one model of a connection is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelLockout {
+    /// Whether models are locked at all.
+    pub enabled: bool,
+    /// Statuses that lock.
+    pub error_codes: Vec<u16>,
+    /// First step of the ladder, ms.
+    pub base_cooldown_ms: u64,
+    /// Cap of the ladder, ms; at least the first step.
+    pub max_cooldown_ms: u64,
+    /// Doublings of the ladder.
+    pub max_backoff_steps: u32,
+    /// Whether the ladder doubles.
+    pub use_exponential_backoff: bool,
+}
+
+/// Bounds of an announced reset, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintBounds {
+    /// For quota reasons.
+    pub quota_ms: u64,
+    /// For every other reason.
+    pub rate_limit_ms: u64,
+}
+
+/// One value for each profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerProfile<T> {
+    /// Subscription accounts.
+    pub oauth: T,
+    /// API keys.
+    pub api_key: T,
+    /// Local servers.
+    pub local: T,
+}
+
+impl<T> PerProfile<T> {
+    /// The value for `profile`.
+    pub const fn get(&self, profile: Profile) -> &T {
+        match profile {
+            Profile::Oauth => &self.oauth,
+            Profile::ApiKey => &self.api_key,
+            Profile::Local => &self.local,
+        }
+    }
+}
+
+/// How connections of a profile cool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionCooldown {
+    /// First step of the ladder, ms.
+    pub base_cooldown_ms: u64,
+    /// Whether an upstream's announced reset replaces the ladder.
+    pub use_upstream_retry_hints: bool,
+    /// Doublings of the ladder.
+    pub max_backoff_steps: u32,
+}
+
+/// When a provider's breaker opens, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderBreaker {
+    /// Counted failures until it opens.
+    pub failure_threshold: u32,
+    /// Counted failures until it is called degraded.
+    pub degradation_threshold: u32,
+    /// How long it stays open at first, ms.
+    pub reset_timeout_ms: u64,
+    /// Cap of the escalated timeout, as a multiple of the first.
+    pub max_backoff_multiplier: u32,
+    /// Failed probes before the timeout doubles.
+    pub backoff_escalation_count: u32,
+}
+
+/// Waiting inside a request for a cooled connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitForCooldown {
+    /// Whether to wait at all.
+    pub enabled: bool,
+    /// Waits of one request.
+    pub max_retries: u32,
+    /// Longest single wait, ms.
+    pub max_wait_ms: u64,
+    /// All waits of one request together, ms.
+    pub budget_ms: u64,
+}
