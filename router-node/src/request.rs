@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
+use shared_proto::failure::Blame;
 use shared_proto::protocol::Protocol;
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ use facts::Facts;
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
-use trace::{Attempt, Outcome, Trace, millis};
+use trace::{Attempt, Trace, millis};
 use transition::Durable;
 
 /// A request that was let in and read.
@@ -73,6 +74,7 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     };
     let settings = &request.routing.config.settings;
     let mut picker = Picker::new(&targets, request.key.as_deref());
+    picker.note_foreign(&mut trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
@@ -116,6 +118,9 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, &mut trace, &mut durable).await;
+                if failed.failure.blame == Blame::Provider {
+                    picker.provider_failed(after.candidate());
+                }
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
                 if !fallback {
@@ -151,15 +156,7 @@ async fn serve(success: Success, mut after: After, trace: Trace) -> Served {
 }
 
 fn refused(error: ClientError, mut trace: Trace) -> Served {
-    trace.edit(|record| {
-        record.answer = Some(trace::Answered {
-            status: error.status,
-            code: Some(error.code.clone()),
-            message: Some(error.message.clone()),
-            retry_after_ms: error.retry_after_ms,
-        });
-    });
-    trace.finish(Outcome::Error);
+    trace.refused(&error);
     Served::Refused(error)
 }
 
@@ -202,7 +199,8 @@ fn attempt(candidate: &Candidate, started_at: Millis, took: Duration) -> Attempt
         started_at: started_at.to_rfc3339(),
         duration_ms: millis(took),
         outcome: "success",
-        upstream_status: None,
+        status: None,
+        reason: None,
         failure: None,
         cooled_until: None,
     }

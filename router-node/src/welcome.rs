@@ -13,7 +13,8 @@ pub(crate) fn show(
     addresses: &[(&'static str, SocketAddr)],
 ) {
     for (setting, address) in addresses {
-        tracing::info!(%address, setting, "listening");
+        let listener = if *setting == "server.adminListen" { "admin" } else { "client" };
+        tracing::info!(%address, listener, "listening");
     }
     for connection in found {
         tracing::info!(

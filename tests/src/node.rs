@@ -123,7 +123,11 @@ impl Setup {
             .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let log = Log::follow(child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Process { child, log }
+        Process {
+            child,
+            log,
+            _dir: Arc::clone(&self.dir),
+        }
     }
 
     /// Starts the process and waits until it is ready.
@@ -149,6 +153,8 @@ impl Setup {
 pub struct Process {
     child: Child,
     log: Log,
+    /// Kept as long as the process may look at it.
+    _dir: Arc<TempDir>,
 }
 
 impl Drop for Process {

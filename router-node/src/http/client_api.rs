@@ -22,7 +22,8 @@ use crate::node::Worker;
 use crate::request::after::After;
 use crate::request::dispatch::Whole;
 use crate::request::facts::Facts;
-use crate::request::trace::{Answered, Outcome, Trace};
+use crate::request::resolve::shown;
+use crate::request::trace::Trace;
 use crate::request::{Admitted, Served, plan};
 use crate::routing::Routing;
 
@@ -74,7 +75,7 @@ async fn serve(
     let admitted = match admit(protocol, &worker, &request, payload, &mut trace).await {
         Ok(admitted) => Rc::new(admitted),
         Err(error) => {
-            finish_refused(&mut trace, &error);
+            trace.refused(&error);
             return error.response(shape, &id);
         }
     };
@@ -145,22 +146,10 @@ async fn admit(
     })
 }
 
-fn finish_refused(trace: &mut Trace, error: &ClientError) {
-    trace.edit(|record| {
-        record.answer = Some(Answered {
-            status: error.status,
-            code: Some(error.code.clone()),
-            message: Some(error.message.clone()),
-            retry_after_ms: error.retry_after_ms,
-        });
-    });
-    trace.finish(Outcome::Error);
-}
-
 /// A response head for a stream: nothing on the way may hold it back.
 fn event_stream(status: StatusCode, id: &str, after: Option<&After>) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
-    response.insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"));
+    response.insert_header((header::CONTENT_TYPE, "text/event-stream"));
     response.insert_header((header::CACHE_CONTROL, "no-cache, no-transform"));
     response.insert_header((HeaderName::from_static("x-accel-buffering"), "no"));
     stamp(&mut response, id);
@@ -281,7 +270,7 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
         None => ClientError::new(
             404,
             "model_not_found",
-            format!("the model `{name}` is not listed; see GET /v1/models"),
+            format!("the model `{}` is not listed; see GET /v1/models", shown(&name)),
         )
         .response(Shape::OpenAi, &id),
     }

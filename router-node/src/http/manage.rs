@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 
 use super::reply::{ClientError, Shape, stamp};
-use super::{auth, request_id};
+use super::{Here, auth, request_id};
 use crate::node::{Listener, Worker};
 use crate::routing::Routing;
 
@@ -32,6 +32,15 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     service.service(web::resource("/api/connections/{id}/reset").post(resilience::reset_one));
     service.service(web::resource("/api/requests").get(requests::newest));
     service.service(web::resource("/api/requests/{id}").get(requests::one));
+    service.service(web::resource("/api/{rest:.*}").default_service(web::to(unknown)));
+}
+
+/// Whatever is not known yet is management too: it is not told to strangers.
+async fn unknown(Here(worker): Here, request: HttpRequest) -> HttpResponse {
+    match Manager::admit(worker, &request) {
+        Ok(manager) => manager.error(&ClientError::new(404, "not_found", "there is no such route")),
+        Err(refused) => refused,
+    }
 }
 
 /// A caller who may manage the router.

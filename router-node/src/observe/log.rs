@@ -6,6 +6,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
+use crate::request::resolve::shown;
 use crate::request::trace::Record;
 
 /// Starts logging to standard error. `filter` is `RUST_LOG`'s value.
@@ -35,17 +36,16 @@ pub(crate) fn init(filter: Option<&str>) {
 pub(super) fn request(record: &Record) {
     let last = record.attempts.last();
     let failure = last.and_then(|attempt| attempt.failure.as_ref());
-    let answer = record.answer.as_ref();
     tracing::info!(
         target: "request",
         request_id = &*record.id,
         protocol = record.protocol.as_str(),
-        model = record.model.as_deref(),
+        model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,
         api_key = record.api_key.as_ref().map(|key| key.as_str()),
         outcome = record.outcome.as_str(),
-        status = answer.map(|answer| answer.status),
-        code = answer.and_then(|answer| answer.code.as_deref()),
+        status = record.status,
+        code = record.error.as_ref().map(|error| error.code.as_str()),
         provider = last.map(|attempt| attempt.provider.as_str()),
         connection = last.map(|attempt| attempt.connection.as_str()),
         attempts = record.attempts.len(),

@@ -52,6 +52,7 @@ pub(crate) struct QuirkLabels {
 /// Every metric of a node.
 pub(crate) struct Metrics {
     registry: Registry,
+    resident_memory: Gauge,
     requests: Family<RequestLabels, Counter>,
     duration: Family<ProtocolLabels, Histogram>,
     first_byte: Family<ProtocolLabels, Histogram>,
@@ -80,7 +81,8 @@ fn histogram() -> Histogram {
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
-            registry: Registry::with_prefix("omniroute"),
+            registry: Registry::default(),
+            resident_memory: Gauge::default(),
             requests: Family::default(),
             duration: Family::new_with_constructor(histogram),
             first_byte: Family::new_with_constructor(histogram),
@@ -99,7 +101,12 @@ impl Metrics {
     }
 
     fn register(&mut self) {
-        let r = &mut self.registry;
+        self.registry.register(
+            "process_resident_memory_bytes",
+            "Memory of the process that is in use",
+            self.resident_memory.clone(),
+        );
+        let r = self.registry.sub_registry_with_prefix("omniroute");
         r.register("requests", "Client requests by how they ended", self.requests.clone());
         r.register(
             "request_duration_seconds",
@@ -155,7 +162,7 @@ impl Metrics {
         let status = match record.outcome {
             Outcome::ClientGone => 499,
             Outcome::Success | Outcome::Error | Outcome::StreamFailed => {
-                record.answer.as_ref().map_or(0, |answer| answer.status)
+                record.status.unwrap_or(0)
             }
         };
         let labels = RequestLabels {
@@ -186,9 +193,18 @@ impl Metrics {
 
     /// The text exposition.
     pub(crate) fn encode(&self) -> String {
+        self.resident_memory.set(resident_memory());
         let mut out = String::new();
         // Writing to a string can't fail; what is there is served either way.
         text::encode(&mut out, &self.registry).ok();
         out
     }
+}
+
+/// From the kernel's own count of pages; 0 where it can't be read.
+fn resident_memory() -> i64 {
+    const PAGE: i64 = 4096;
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = pages.split_whitespace().nth(1).and_then(|n| n.parse().ok());
+    pages.map_or(0, |pages: i64| pages.saturating_mul(PAGE))
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
-use super::trace::{Answered, Attempt, Outcome, Trace};
+use super::trace::{Attempt, Outcome, Trace};
 use super::transition::{self, Durable};
 use super::{Admitted, Began, attempt};
 use crate::routing::InFlight;
@@ -93,7 +93,8 @@ impl After {
         let until = transition::failed(&self.candidate, at, failure, event, durable).await;
         let attempt = Attempt {
             outcome: "failed",
-            upstream_status: failed.status,
+            status: failed.status,
+            reason: Some(failure.reason),
             failure: Some(failure.clone()),
             cooled_until: until.map(Millis::to_rfc3339),
             ..self.attempt()
@@ -117,7 +118,7 @@ impl After {
     pub(crate) fn first_byte(&mut self, status: u16) {
         if let Some(trace) = &mut self.trace {
             trace.first_byte();
-            trace.edit(|record| record.answer = Some(answered(status)));
+            trace.edit(|record| record.status = Some(status));
         }
     }
 
@@ -147,7 +148,8 @@ impl After {
         transition::tell_failed(&self.candidate, at, &failure, event);
         let attempt = Attempt {
             outcome: "failed",
-            upstream_status: Some(live.answer().status),
+            status: Some(live.answer().status),
+            reason: Some(failure.reason),
             failure: Some(failure.clone()),
             ..self.attempt()
         };
@@ -164,24 +166,15 @@ impl After {
 
     fn note_success(&mut self, status: u16) {
         let attempt = Attempt {
-            upstream_status: Some(status),
+            status: Some(status),
             ..self.attempt()
         };
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| {
                 record.attempts.push(attempt);
-                record.answer = Some(answered(status));
+                record.status = Some(status);
             });
         }
-    }
-}
-
-fn answered(status: u16) -> Answered {
-    Answered {
-        status,
-        code: None,
-        message: None,
-        retry_after_ms: None,
     }
 }
 

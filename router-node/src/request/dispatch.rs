@@ -11,7 +11,7 @@ use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
 use shared_proto::config::Config;
-use shared_proto::failure::Failure;
+use shared_proto::failure::{Blame, Failure, Reason};
 use shared_proto::hint;
 use shared_proto::protocol::Protocol;
 use shared_proto::restate::RestateRule;
@@ -33,6 +33,9 @@ use crate::upstream::{Clients, SendError, send_error};
 const ERROR_BODY: usize = 64 * 1024;
 /// How long the rest of an error's body is waited for.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The protocol's version when the client names none.
+const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// What every attempt of one request shares.
 pub(crate) struct Call<'a> {
@@ -129,9 +132,11 @@ impl<'a> Call<'a> {
             .send(request, proxy, timeouts.connect_ms)
             .map_err(|_| TransportFailure::ProxyUnreachable)?;
         // Connecting has its own, shorter limit inside the connector.
-        let head = limit(match (timeouts.connect_ms, timeouts.response_headers_ms) {
-            (_, 0) => 0,
-            (connect, head) => head.saturating_add(connect),
+        // A whole answer's head comes when it is done.
+        let head = if self.facts.stream { timeouts.response_headers_ms } else { timeouts.total_ms };
+        let head = limit(match head {
+            0 => 0,
+            head => head.saturating_add(timeouts.connect_ms),
         });
         match timeout(head, sending).await {
             Err(_) => Err(TransportFailure::HeadersTimeout),
@@ -166,6 +171,11 @@ impl<'a> Call<'a> {
         headers
             .entry(CONTENT_TYPE)
             .or_insert(HeaderValue::from_static("application/json"));
+        if self.protocol == Protocol::Messages {
+            headers
+                .entry("anthropic-version")
+                .or_insert(HeaderValue::from_static(ANTHROPIC_VERSION));
+        }
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         for (name, value) in &slot.default_headers {
             headers.entry(name).or_insert_with(|| value.clone());
@@ -197,11 +207,12 @@ impl<'a> Call<'a> {
                 body,
             },
             profile: provider.profile,
-            per_model_quota: provider.per_model_quota,
+            // Until models are locked one by one, a limit of one rests the account.
+            per_model_quota: false,
             model: Some(&candidate.model),
             in_stream: (200..300).contains(&answer.status),
         };
-        classify::classify(&error, &self.rules(), now)
+        rested(classify::classify(&error, &self.rules(), now))
     }
 
     fn rules(&self) -> ClassifyRules<'_> {
@@ -323,6 +334,19 @@ impl<'a> Call<'a> {
         };
         classify::stream_failure(kind)
     }
+}
+
+/// A model's overload or limit rests its connection, the smallest thing that
+/// this version can put to rest.
+fn rested(mut failure: Failure) -> Failure {
+    let passing = matches!(
+        failure.reason,
+        Reason::RateLimitExceeded | Reason::QuotaExhausted | Reason::ModelCapacity
+    );
+    if failure.blame == Blame::Model && passing && (failure.status == 429 || failure.status >= 500) {
+        failure.blame = Blame::Connection;
+    }
+    failure
 }
 
 fn transport(kind: TransportFailure) -> Failed {

@@ -65,6 +65,29 @@ impl<'a> Picker<'a> {
         self.earliest
     }
 
+    /// Notes the targets that don't speak the client's protocol.
+    pub(crate) fn note_foreign(&self, trace: &mut Trace) {
+        for target in &self.targets.foreign {
+            trace.exclude(Excluded {
+                provider: target.provider.provider.id.clone(),
+                connection: target.connection.as_ref().map(|slot| slot.connection.id.clone()),
+                model: Arc::clone(&target.model),
+                reason: ExclusionReason::Unavailable,
+                until: None,
+                detail: Some("protocol_not_offered"),
+            });
+        }
+    }
+
+    /// A failure of the provider as a whole: its other connections would fail alike.
+    pub(crate) fn provider_failed(&mut self, candidate: &Candidate) {
+        for (place, target) in self.targets.list.iter().enumerate() {
+            if Arc::ptr_eq(&target.provider, &candidate.provider) {
+                self.unclaimed.push(place);
+            }
+        }
+    }
+
     /// Starts over after a wait: everything may be tried again.
     pub(crate) fn restart(&mut self) {
         self.at = 0;
@@ -180,15 +203,20 @@ impl<'a> Picker<'a> {
     ) {
         let mut explained = 0_usize;
         for slot in slots {
-            if self.tried.contains(&slot.connection.id) {
-                continue;
-            }
-            let (reason, until) = match slot.cell.eligible(now) {
-                Err(Blocked::Cooling { until }) => (ExclusionReason::ConnectionCooldown, Some(until)),
-                Err(Blocked::Terminal(_)) | Ok(()) => (ExclusionReason::Unavailable, None),
+            let (reason, until, detail) = match slot.cell.eligible(now) {
+                Err(Blocked::Cooling { until }) => {
+                    (ExclusionReason::ConnectionCooldown, Some(until), None)
+                }
+                Err(Blocked::Terminal(terminal)) => {
+                    (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
+                }
+                Ok(()) => (ExclusionReason::Unavailable, None, Some("not_allowed")),
             };
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
+            }
+            if self.tried.contains(&slot.connection.id) {
+                continue;
             }
             explained = explained.saturating_add(1);
             if explained > MAX_EXPLAINED {
@@ -200,6 +228,7 @@ impl<'a> Picker<'a> {
                 model: Arc::clone(&target.model),
                 reason,
                 until,
+                detail,
             });
         }
         if explained == 0 && self.tried.is_empty() {
@@ -209,6 +238,7 @@ impl<'a> Picker<'a> {
                 model: Arc::clone(&target.model),
                 reason: ExclusionReason::Unavailable,
                 until: None,
+                detail: Some("no_connection"),
             });
         }
     }
@@ -217,9 +247,13 @@ impl<'a> Picker<'a> {
 fn circuit_open(target: &Target, now: Millis, wait_ms: u64) -> Excluded {
     Excluded {
         provider: target.provider.provider.id.clone(),
-        connection: None,
+        connection: match (&target.connection, target.provider.all.as_slice()) {
+            (Some(slot), _) | (None, [slot]) => Some(slot.connection.id.clone()),
+            (None, _) => None,
+        },
         model: Arc::clone(&target.model),
         reason: ExclusionReason::CircuitOpen,
         until: Some(now.plus(wait_ms)),
+        detail: None,
     }
 }

@@ -73,11 +73,10 @@ impl Refusal<'_> {
             ..ClientError::new(rule.status, rule.code, self.words(excluded))
         };
         explain(&mut error, &rule.explanation);
-        if self.targets.combo {
-            return error;
-        }
         match excluded {
-            [only] => self.one(error, only),
+            [only] if !self.targets.combo || only.reason == ExclusionReason::CircuitOpen => {
+                self.one(error, only)
+            }
             _ => error,
         }
     }
@@ -124,7 +123,7 @@ impl Refusal<'_> {
     }
 
     fn words(&self, excluded: &[Excluded]) -> String {
-        let model = &self.request.facts.model;
+        let model = super::resolve::shown(&self.request.facts.model);
         let mut reasons: Vec<&str> = excluded.iter().map(|e| e.reason.as_str()).collect();
         reasons.sort_unstable();
         reasons.dedup();
@@ -149,6 +148,9 @@ impl Refusal<'_> {
     fn after_attempts(&self, failed: &Failed, pool: Pool<'_>, trace: &Trace) -> ClientError {
         let failure = &failed.failure;
         let mut error = tell(failure, self.request.protocol);
+        error
+            .headers
+            .push(("x-omniroute-attempts", trace.attempts().to_string()));
         let record = trace.record();
         let attempts = record.map_or(&[][..], |record| &record.attempts);
         error.provider = attempts.last().map(|a| a.provider.as_str().to_owned());

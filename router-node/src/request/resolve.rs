@@ -27,6 +27,8 @@ pub(crate) struct Target {
 #[derive(Clone)]
 pub(crate) struct Targets {
     pub(crate) list: Vec<Target>,
+    /// Those that don't speak the client's protocol.
+    pub(crate) foreign: Vec<Target>,
     /// Whether a combo named them.
     pub(crate) combo: bool,
 }
@@ -46,9 +48,10 @@ pub(crate) fn resolve(
         .into_iter()
         .filter(|p| targets.list.iter().any(|t| t.provider.provider.endpoints.offers(*p)))
         .collect();
-    targets
-        .list
-        .retain(|target| target.provider.provider.endpoints.offers(protocol));
+    let offers = |target: &Target| target.provider.provider.endpoints.offers(protocol);
+    let (speaking, foreign) = targets.list.into_iter().partition(offers);
+    targets.list = speaking;
+    targets.foreign = foreign;
     if targets.list.is_empty() {
         return Err(not_offered(model, protocol, &offered));
     }
@@ -64,7 +67,10 @@ fn allowed(key: &ApiKey, model: &str) -> Result<(), ClientError> {
         ..ClientError::new(
             403,
             "model_not_allowed",
-            format!("this API key may not use the model `{model}` (apiKeys[].allowedModels)"),
+            format!(
+                "this API key may not use the model `{}` (apiKeys[].allowedModels)",
+                shown(model)
+            ),
         )
     })
 }
@@ -89,6 +95,7 @@ fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
             .collect();
         return Ok(Targets {
             list: listed,
+            foreign: Vec::new(),
             combo: true,
         });
     }
@@ -118,10 +125,31 @@ fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str) -> Targets {
             connection: None,
         })
         .collect();
-    Targets { list, combo: false }
+    Targets {
+        list,
+        foreign: Vec::new(),
+        combo: false,
+    }
 }
 
+/// A client's name for a model as messages show it: printable and short.
+pub(crate) fn shown(model: &str) -> String {
+    let mut shown: String = model
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .take(MAX_SHOWN)
+        .collect();
+    if shown.len() < model.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Characters of a model's name in messages.
+const MAX_SHOWN: usize = 100;
+
 fn not_offered(model: &str, protocol: Protocol, offered: &[Protocol]) -> ClientError {
+    let model = shown(model);
     let list = |word: fn(Protocol) -> String| {
         let words: Vec<String> = offered.iter().map(|p| word(*p)).collect();
         words.join(", ")
@@ -149,6 +177,7 @@ fn not_found(message: String) -> ClientError {
 }
 
 fn no_connections(routing: &Routing, provider: &str, model: &str) -> ClientError {
+    let model = shown(model);
     let variable = routing
         .config
         .providers
@@ -168,6 +197,7 @@ fn unknown(routing: &Routing, model: &str) -> ClientError {
         .chain(routing.listed_models().map(|(name, _)| name));
     let near = shared_proto::config::nearest(model, names)
         .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let model = shown(model);
     not_found(format!(
         "no combo, provider or connection serves the model `{model}`{near} (write provider/model, or see GET /v1/models)"
     ))

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use shared_proto::clock::Millis;
-use shared_proto::failure::Failure;
+use shared_proto::failure::{Failure, Reason};
 use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
 use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
 use shared_proto::stream::Usage;
 use tokio::time::Instant;
 
+use crate::http::reply::ClientError;
 use crate::observe::Observer;
 
 /// Exclusions kept with one request.
@@ -32,7 +33,10 @@ pub(crate) struct Attempt {
     pub(crate) outcome: &'static str,
     /// The upstream's own status, when it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) upstream_status: Option<u16>,
+    pub(crate) status: Option<u16>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Failure>,
     /// Until when the connection rests because of it, RFC 3339.
@@ -53,6 +57,9 @@ pub(crate) struct Excluded {
     /// When it ends, RFC 3339, for those that end by themselves.
     #[serde(serialize_with = "rfc3339", skip_serializing_if = "Option::is_none")]
     pub(crate) until: Option<Millis>,
+    /// More on what is not a timer, such as `expired` or `protocol_not_offered`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<&'static str>,
 }
 
 #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
@@ -60,15 +67,12 @@ fn rfc3339<S: serde::Serializer>(until: &Option<Millis>, serializer: S) -> Resul
     until.map(Millis::to_rfc3339).serialize(serializer)
 }
 
-/// What the client was told.
+/// The error that the client was told.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Answered {
-    pub(crate) status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) message: Option<String>,
+pub(crate) struct Told {
+    pub(crate) code: String,
+    pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry_after_ms: Option<u64>,
 }
@@ -138,8 +142,11 @@ pub(crate) struct Record {
     pub(crate) more_excluded: u64,
     /// Waits for a cooling connection, ms.
     pub(crate) waits_ms: Vec<u64>,
+    /// The status that the client saw.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) answer: Option<Answered>,
+    pub(crate) status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Told>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Tokens>,
     /// Harmless oddities of the upstream's stream.
@@ -178,7 +185,8 @@ impl Trace {
                 excluded: Vec::new(),
                 more_excluded: 0,
                 waits_ms: Vec::new(),
-                answer: None,
+                status: None,
+                error: None,
                 usage: None,
                 quirks: Vec::new(),
             }),
@@ -228,6 +236,19 @@ impl Trace {
         self.edit(|record| {
             record.first_byte_ms.get_or_insert(elapsed);
         });
+    }
+
+    /// Notes that the client was refused, and ends the trace.
+    pub(crate) fn refused(&mut self, error: &ClientError) {
+        self.edit(|record| {
+            record.status = Some(error.status);
+            record.error = Some(Told {
+                code: error.code.clone(),
+                message: error.message.clone(),
+                retry_after_ms: error.retry_after_ms,
+            });
+        });
+        self.finish(Outcome::Error);
     }
 
     /// Ends the trace: one log line, the metrics, the journal.

@@ -102,13 +102,13 @@ impl BadAnswer {
 
 /// What a failure below HTTP means. The account is left alone for a step of
 /// its ladder; the provider's breaker counts what an unreachable or broken
-/// provider does, and not that we were tired of waiting.
+/// or mute provider does, and not that we were tired of a slow answer.
 pub fn transport_failure(kind: TransportFailure) -> Failure {
     use TransportFailure as T;
     let (status, counts, message) = match kind {
         T::ConnectFailed => (502, true, "the upstream could not be reached"),
         T::ConnectTimeout => (504, true, "the upstream could not be reached in time"),
-        T::HeadersTimeout => (504, false, "the upstream did not answer in time"),
+        T::HeadersTimeout => (504, true, "the upstream did not answer in time"),
         T::FirstContentTimeout => (504, false, "the upstream sent no content in time"),
         T::ByteIdle => (504, false, "the upstream went silent"),
         T::ProgressIdle => (504, false, "the upstream stopped making progress"),

@@ -190,8 +190,8 @@ pub(super) async fn reset(
 fn known(manager: &Manager, wanted: &ResetBody) -> Result<(), ClientError> {
     let routing = &manager.routing;
     let provider = wanted.provider.as_deref();
-    if provider.is_some_and(|id| !routing.providers.contains_key(id)) {
-        let message = "no provider of that name has an enabled connection";
+    if provider.is_some_and(|id| !routing.config.providers.contains_key(id)) {
+        let message = "there is no provider of that name";
         return Err(ClientError::new(404, "provider_not_found", message));
     }
     let connection = wanted.connection.as_deref();
@@ -229,7 +229,7 @@ async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Dur
     count
 }
 
-/// Ends cooldowns. A terminal state stays: only the connection's own reset ends it.
+/// Ends cooldowns. A terminal state stays, unless everything is reset.
 async fn reset_cooldowns(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
     let mut count = 0_usize;
     for slot in manager.routing.slots.values() {
@@ -238,7 +238,8 @@ async fn reset_cooldowns(manager: &Manager, wanted: &ResetBody, durable: &mut Du
         let named = provider.is_none_or(|p| p == slot.provider.id.as_str())
             && connection.is_none_or(|c| c == slot.connection.id.as_str());
         let health = slot.cell.health();
-        if !named || health.is_clean() || health.terminal.is_some() {
+        let stays = health.terminal.is_some() && wanted.scope != Scope::All;
+        if !named || health.is_clean() || stays {
             continue;
         }
         drop(health);

@@ -21,8 +21,6 @@ const SCOPES: [(&str, bool); 7] = [
     ("self:account-quota", false),
     ("policy:bypass-provider-quota", false),
 ];
-/// A shorter key is refused.
-const SHORTEST_KEY: usize = 8;
 /// A shorter key is worth a warning.
 const SHORT_KEY: usize = 20;
 
@@ -97,13 +95,6 @@ fn hash(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) -> Optio
             let path = path.key("key");
             let secret = context.secret(secret, &path)?;
             let length = length(&secret);
-            if length < SHORTEST_KEY {
-                let message = format!(
-                    "shorter than {SHORTEST_KEY} characters; `router-node keygen` makes a good one"
-                );
-                context.report.problem(&path, message);
-                return None;
-            }
             if length < SHORT_KEY {
                 let message = format!(
                     "shorter than {SHORT_KEY} characters, so it might be guessed; \
