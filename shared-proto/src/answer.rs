@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::protocol::Protocol;
-use crate::stream::chat::wire::Chunk;
+use crate::stream::chat::wire::{Chunk, Delta};
 use crate::stream::failure::{StreamFailure, StreamFailureKind, real_error};
 use crate::stream::lenient::{Filled, normalise, object};
 use crate::stream::messages::wire::{Event as MessagesError, Message};
@@ -160,8 +160,8 @@ fn chat(answer: &Chunk<'_>, data: &[u8]) -> Result<Seen, StreamFailure> {
         choice.failure()?;
         let reason = choice.finish_reason();
         let delta = choice.delta();
-        filled |= choice.text.0 || delta.is_some_and(|delta| delta.filled());
-        if !reason.is_some_and(may_cut) && delta.is_some_and(|delta| delta.half_call()) {
+        filled |= choice.text.0 || delta.is_some_and(Delta::filled);
+        if !reason.is_some_and(may_cut) && delta.is_some_and(Delta::half_call) {
             return Err(StreamFailure::new(StreamFailureKind::TruncatedToolCall));
         }
         first = first.or(reason);

@@ -183,7 +183,7 @@ impl Responses {
             return Err(StreamFailure::new(StreamFailureKind::TruncatedToolCall));
         }
         self.finish = Some(bounded(word));
-        let filled = response.is_some_and(|response| response.has_output());
+        let filled = response.is_some_and(Response::has_output);
         Ok(Verdict::forward(Meaning::Terminal {
             empty_ok: filled || incomplete,
         }))

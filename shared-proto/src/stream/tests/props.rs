@@ -1,5 +1,7 @@
 //! Whatever comes in, cut wherever it may be.
 
+#![expect(clippy::arithmetic_side_effects, reason = "lengths of small test data")]
+
 use proptest::prelude::*;
 
 use super::{Case, Seen, cases};
