@@ -16,7 +16,7 @@ use crate::stream::lenient::{Filled, normalise, object};
 use crate::stream::messages::wire::{Event as MessagesError, Message};
 use crate::stream::open::opening;
 use crate::stream::responses::wire::Response;
-use crate::stream::{BodyShape, ContentType, Usage, may_be_empty, may_cut};
+use crate::stream::{BodyShape, ContentType, Usage, is_failure, may_be_empty, may_cut};
 
 pub use self::aggregate::aggregate;
 pub(crate) use self::one_shot::one_shot;
@@ -135,16 +135,12 @@ fn facts(protocol: Protocol, data: &[u8]) -> Verdict {
     }
 }
 
-/// Whether `data` looks like a flat error.
-fn flat_error(data: &[u8]) -> Option<StreamFailure> {
-    let chunk: Chunk<'_> = object(data).ok()?;
-    let body = chunk.error_body(data)?;
-    Some(StreamFailure::error_event(Some(body)))
-}
-
 /// An object that is not an answer of the protocol at all.
 fn foreign(data: &[u8]) -> StreamFailure {
-    flat_error(data).unwrap_or_else(|| StreamFailure::new(StreamFailureKind::Garbage))
+    Chunk::foreign_error(data).map_or_else(
+        || StreamFailure::new(StreamFailureKind::Garbage),
+        |body| StreamFailure::error_event(Some(body)),
+    )
 }
 
 fn chat(answer: &Chunk<'_>, data: &[u8]) -> Result<Seen, StreamFailure> {
@@ -209,7 +205,7 @@ fn messages(
     if !answer.content.present() {
         return Err(foreign(data));
     }
-    if answer.stop_reason() == Some("error") {
+    if answer.stop_reason().is_some_and(is_failure) {
         return Err(StreamFailure::error_event(None));
     }
     let usage = answer

@@ -30,7 +30,7 @@ pub(crate) mod responses;
 mod tail;
 pub(crate) mod usage;
 
-pub(crate) use self::dialect::{frame, may_be_empty, may_cut, typed_frame};
+pub(crate) use self::dialect::{frame, is_failure, may_be_empty, may_cut, typed_frame};
 pub use self::failure::{Quirk, Quirks, StreamFailure, StreamFailureKind};
 pub use self::open::{BodyShape, ContentType};
 pub use self::relay::StreamRelay;

@@ -109,6 +109,20 @@ const CHAT: &[(&str, &str)] = &[
     ),
     (r#"{"detail":"Not authenticated"}"#, "error_event"),
     (r#"{"code":"InvalidApiKey","message":"no"}"#, "error_event"),
+    (r#"{"message":"Unauthorized"}"#, "error_event"),
+    (
+        r#"{"code":500,"msg":"404 NOT_FOUND","success":false}"#,
+        "error_event",
+    ),
+    (
+        r#"{"success":false,"errors":[{"code":7000,"message":"no"}]}"#,
+        "error_event",
+    ),
+    (
+        r#"{"choices":[{"message":{"content":"x"},"finish_reason":"network_error"}]}"#,
+        "error_event",
+    ),
+    (r#"{"choices":[],"message":"x"}"#, "empty"),
     (
         r#"{"object":"error","message":"no","code":400}"#,
         "error_event",

@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::stream::arguments::Balance;
+use crate::stream::dialect::is_failure;
 use crate::stream::failure::{StreamFailure, real_error, wrap_error};
-use crate::stream::lenient::{Filled, Int, Many, Maybe, Text};
+use crate::stream::lenient::{Filled, Int, Many, Maybe, Text, object};
 use crate::stream::usage::{ChatUsage, Usage};
 
 /// A chunk or a whole completion; they differ in `delta` and `message` only.
@@ -26,10 +27,14 @@ pub(crate) struct Chunk<'a> {
     base_resp: Maybe<BaseResp>,
     #[serde(borrow, default)]
     message: Text<'a>,
+    #[serde(borrow, default)]
+    msg: Text<'a>,
     #[serde(default)]
     code: Filled,
     #[serde(default)]
     detail: Filled,
+    #[serde(default)]
+    errors: Filled,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +52,11 @@ impl Chunk<'_> {
             .map_or_else(Usage::default, Usage::from)
     }
 
+    /// The same for an object that should be something else than a chunk.
+    pub(crate) fn foreign_error(data: &[u8]) -> Option<Bytes> {
+        object::<Chunk<'_>>(data).ok()?.error_body(data)
+    }
+
     /// What `data`, which this was read from, says went wrong. Asked before
     /// anything else: an error may well come with `choices: []`.
     pub(crate) fn error_body(&self, data: &[u8]) -> Option<Bytes> {
@@ -54,13 +64,23 @@ impl Chunk<'_> {
             let status = self.base_resp.0.as_ref().map(|base| base.status_code.0);
             status.is_some_and(|code| code != Some(0))
         };
+        // Without an `error` member: only where there is nothing else to read,
+        // and a text alone only where there is not even a place for choices.
+        let flat = || {
+            let text = self
+                .message
+                .as_str()
+                .or_else(|| self.msg.as_str())
+                .is_some();
+            failed_inside()
+                || self.detail.0
+                || self.errors.0
+                || (text && (self.code.0 || !self.choices.present()))
+        };
         let found = real_error(self.error).is_some()
             || self.object.as_str() == Some("error")
             || self.kind.as_str() == Some("error")
-            || (self.choices.is_empty()
-                && (failed_inside()
-                    || self.detail.0
-                    || (self.message.as_str().is_some() && self.code.0)));
+            || (self.choices.is_empty() && flat());
         found.then(|| Bytes::copy_from_slice(data))
     }
 }
@@ -94,7 +114,7 @@ impl<'a> Choice<'a> {
         if let Some(error) = real_error(self.error) {
             return Err(StreamFailure::error_event(Some(wrap_error(error))));
         }
-        if self.finish_reason() == Some("error") {
+        if self.finish_reason().is_some_and(is_failure) {
             return Err(StreamFailure::error_event(None));
         }
         Ok(())
