@@ -10,13 +10,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::protocol::Protocol;
-use crate::stream::chat::wire::Chunk;
+use crate::stream::chat::wire::{Chunk, Delta};
 use crate::stream::failure::{StreamFailure, StreamFailureKind, real_error};
 use crate::stream::lenient::{Filled, normalise, object};
 use crate::stream::messages::wire::{Event as MessagesError, Message};
 use crate::stream::open::opening;
 use crate::stream::responses::wire::Response;
-use crate::stream::{BodyShape, ContentType, Usage, may_be_empty, may_cut};
+use crate::stream::{BodyShape, ContentType, Usage, is_failure, may_be_empty, may_cut};
 
 pub use self::aggregate::aggregate;
 pub(crate) use self::one_shot::one_shot;
@@ -135,16 +135,12 @@ fn facts(protocol: Protocol, data: &[u8]) -> Verdict {
     }
 }
 
-/// Whether `data` looks like a flat error.
-fn flat_error(data: &[u8]) -> Option<StreamFailure> {
-    let chunk: Chunk<'_> = object(data).ok()?;
-    let body = chunk.error_body(data)?;
-    Some(StreamFailure::error_event(Some(body)))
-}
-
 /// An object that is not an answer of the protocol at all.
 fn foreign(data: &[u8]) -> StreamFailure {
-    flat_error(data).unwrap_or_else(|| StreamFailure::new(StreamFailureKind::Garbage))
+    Chunk::foreign_error(data).map_or_else(
+        || StreamFailure::new(StreamFailureKind::Garbage),
+        |body| StreamFailure::error_event(Some(body)),
+    )
 }
 
 fn chat(answer: &Chunk<'_>, data: &[u8]) -> Result<Seen, StreamFailure> {
@@ -160,8 +156,8 @@ fn chat(answer: &Chunk<'_>, data: &[u8]) -> Result<Seen, StreamFailure> {
         choice.failure()?;
         let reason = choice.finish_reason();
         let delta = choice.delta();
-        filled |= choice.text.0 || delta.is_some_and(|delta| delta.filled());
-        if !reason.is_some_and(may_cut) && delta.is_some_and(|delta| delta.half_call()) {
+        filled |= choice.text.0 || delta.is_some_and(Delta::filled);
+        if !reason.is_some_and(may_cut) && delta.is_some_and(Delta::half_call) {
             return Err(StreamFailure::new(StreamFailureKind::TruncatedToolCall));
         }
         first = first.or(reason);
@@ -209,7 +205,7 @@ fn messages(
     if !answer.content.present() {
         return Err(foreign(data));
     }
-    if answer.stop_reason() == Some("error") {
+    if answer.stop_reason().is_some_and(is_failure) {
         return Err(StreamFailure::error_event(None));
     }
     let usage = answer

@@ -15,7 +15,7 @@ pub(crate) fn one_shot(protocol: Protocol, body: &[u8]) -> Option<Vec<u8>> {
     };
     match protocol {
         Protocol::ChatCompletions => Some(chat(answer)),
-        Protocol::Responses => Some(responses(answer)),
+        Protocol::Responses => Some(responses(&answer)),
         Protocol::Messages => Some(messages(answer)),
         Protocol::Embeddings => None,
     }
@@ -152,7 +152,7 @@ impl Sequence {
     }
 }
 
-fn responses(answer: Map<String, Value>) -> Vec<u8> {
+fn responses(answer: &Map<String, Value>) -> Vec<u8> {
     let mut events = Sequence::default();
     let mut opened = answer.clone();
     opened.insert("status".to_owned(), json!("in_progress"));

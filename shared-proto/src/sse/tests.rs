@@ -1,5 +1,7 @@
 //! The grammar, at every split.
 
+#![expect(clippy::arithmetic_side_effects, reason = "lengths of small test data")]
+
 use proptest::prelude::*;
 
 use super::*;

@@ -31,12 +31,12 @@ impl Balance {
     }
 
     /// Nothing is left open. No text at all stands for `{}`.
-    pub(crate) const fn closed(&self) -> bool {
+    pub(crate) const fn closed(self) -> bool {
         self.depth == 0 && !self.in_string
     }
 
     /// A value was begun, and nothing of it is left open.
-    pub(crate) const fn whole(&self) -> bool {
+    pub(crate) const fn whole(self) -> bool {
         self.begun && self.closed()
     }
 }

@@ -156,7 +156,7 @@ impl Chat {
                     choice: place.position,
                     call: position,
                     index: call.index,
-                    id: changed.and(call.id.clone()),
+                    id: changed.and_then(|_| call.id.clone()),
                 });
             }
         }

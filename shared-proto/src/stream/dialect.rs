@@ -149,9 +149,23 @@ pub(crate) fn bounded(reason: &str) -> String {
     reason.chars().take(64).collect()
 }
 
+/// Whether a finish reason is another way to say that the answer failed.
+pub(crate) fn is_failure(reason: &str) -> bool {
+    const WORDS: [&str; 7] = [
+        "error",
+        "network_error",
+        "abort",
+        "insufficient_system_resource",
+        "malformed_function_call",
+        "unexpected_tool_call",
+        "too_many_tool_calls",
+    ];
+    WORDS.iter().any(|word| reason.eq_ignore_ascii_case(word))
+}
+
 /// Whether an answer that ended for this reason may stop inside a tool call.
 pub(crate) fn may_cut(reason: &str) -> bool {
-    const WORDS: [&str; 8] = [
+    const WORDS: [&str; 9] = [
         "length",
         "max_tokens",
         "max_output_tokens",
@@ -160,6 +174,7 @@ pub(crate) fn may_cut(reason: &str) -> bool {
         "content_filter",
         "refusal",
         "safety",
+        "sensitive",
     ];
     WORDS.iter().any(|word| reason.eq_ignore_ascii_case(word))
 }

@@ -216,21 +216,18 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Maybe<T> {
     }
 }
 
-/// The objects of an array, each with its position. The first costs no
-/// allocation: most arrays of a stream have one item.
+/// The objects of an array, each with its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Many<T> {
     present: bool,
-    first: Option<(usize, T)>,
-    rest: Vec<(usize, T)>,
+    items: Vec<(usize, T)>,
 }
 
 impl<T> Default for Many<T> {
     fn default() -> Self {
         Self {
             present: false,
-            first: None,
-            rest: Vec::new(),
+            items: Vec::new(),
         }
     }
 }
@@ -240,8 +237,7 @@ impl<T> Many<T> {
     const fn nothing() -> Self {
         Self {
             present: true,
-            first: None,
-            rest: Vec::new(),
+            items: Vec::new(),
         }
     }
 
@@ -252,20 +248,15 @@ impl<T> Many<T> {
 
     /// The objects with their positions in the array.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        self.first
-            .iter()
-            .chain(&self.rest)
-            .map(|(position, item)| (*position, item))
+        self.items.iter().map(|(position, item)| (*position, item))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.rest
-            .len()
-            .saturating_add(usize::from(self.first.is_some()))
+    pub(crate) const fn len(&self) -> usize {
+        self.items.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
 }
 
@@ -283,10 +274,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ManyVisitor<T> {
         let mut many = Many::nothing();
         let mut position = 0_usize;
         while let Some(Maybe(item)) = seq.next_element::<Maybe<T>>()? {
-            match item {
-                Some(item) if many.first.is_none() => many.first = Some((position, item)),
-                Some(item) => many.rest.push((position, item)),
-                None => {}
+            if let Some(item) = item {
+                if many.items.is_empty() {
+                    many.items.reserve_exact(1); // most arrays of a stream have one item
+                }
+                many.items.push((position, item));
             }
             position = position.saturating_add(1);
         }
@@ -309,7 +301,9 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, Unread
     if data.first() != Some(&b'{') {
         return Err(Unreadable);
     }
-    serde_json::from_slice(data).map_err(|_| Unreadable)
+    // One check of the whole is cheaper than one of each string.
+    let text = std::str::from_utf8(data).map_err(|_| Unreadable)?;
+    serde_json::from_str(text).map_err(|_| Unreadable)
 }
 
 /// The slow way for what [`object`] refused: broken characters are replaced, of

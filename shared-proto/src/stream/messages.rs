@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use self::wire::{Event, Piece};
 use super::arguments::Balance;
+use super::chat::wire::Chunk;
 use super::dialect::{
-    Action, Dialect, MAX_TRACKED, Meaning, Refused, Verdict, bounded, may_be_empty, may_cut,
-    typed_frame,
+    Action, Dialect, MAX_TRACKED, Meaning, Refused, Verdict, bounded, is_failure, may_be_empty,
+    may_cut, typed_frame,
 };
 use super::failure::{Quirk, StreamFailure, StreamFailureKind};
 use super::lenient::object;
@@ -48,6 +49,11 @@ impl Dialect for Messages {
             .as_str()
             .or_else(|| std::str::from_utf8(name).ok())
             .unwrap_or_default();
+        if kind.is_empty()
+            && let Some(body) = Chunk::foreign_error(data)
+        {
+            return Err(StreamFailure::error_event(Some(body)).into());
+        }
         Ok(self.event(kind, &event, data)?)
     }
 
@@ -178,7 +184,7 @@ impl Messages {
         let Some(reason) = event.delta.0.as_ref().and_then(Piece::stop_reason) else {
             return Ok(Verdict::forward(Meaning::Quiet));
         };
-        if reason == "error" {
+        if is_failure(reason) {
             return Err(StreamFailure::error_event(None));
         }
         if !may_cut(reason) && self.half_call() {

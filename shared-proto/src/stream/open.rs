@@ -55,14 +55,16 @@ pub(crate) fn opening(content_type: ContentType, bytes: &[u8]) -> (usize, BodySh
     let Some(start) = bytes.iter().position(|byte| !blank(byte)) else {
         return (bytes.len(), BodyShape::Blank);
     };
-    let shape = match (bytes.get(start), content_type) {
-        (Some(b'{' | b'['), _) => BodyShape::Json,
-        (Some(b'<'), _) => BodyShape::Html,
+    let shape = match bytes.get(start) {
+        Some(b'{' | b'[') => BodyShape::Json,
+        Some(b'<') => BodyShape::Html,
         // Every field of the grammar, and a comment, begin with one of these.
-        (Some(b'd' | b'e' | b'i' | b'r' | b':'), _) => BodyShape::Events,
-        (_, ContentType::Json) => BodyShape::Json,
-        (_, ContentType::Html) => BodyShape::Html,
-        (_, ContentType::EventStream | ContentType::Unknown) => BodyShape::Events,
+        Some(b'd' | b'e' | b'i' | b'r' | b':') => BodyShape::Events,
+        Some(_) | None => match content_type {
+            ContentType::Json => BodyShape::Json,
+            ContentType::Html => BodyShape::Html,
+            ContentType::EventStream | ContentType::Unknown => BodyShape::Events,
+        },
     };
     (start, shape)
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use self::track::{Key, Part, Tracks};
 use self::wire::{Event, Item, Piece, Response};
+use super::chat::wire::Chunk;
 use super::dialect::{
     Action, Dialect, Meaning, Refused, Verdict, bounded, frame, may_be_empty, typed_frame,
 };
@@ -52,6 +53,11 @@ impl Dialect for Responses {
             .as_str()
             .or_else(|| std::str::from_utf8(name).ok())
             .unwrap_or_default();
+        if kind.is_empty()
+            && let Some(body) = Chunk::foreign_error(data)
+        {
+            return Err(StreamFailure::error_event(Some(body)).into());
+        }
         let mut verdict = self.event(kind, &event)?;
         if let Some(sequence) = event.sequence_number {
             self.renumber(&mut verdict, sequence, name, data);
@@ -183,7 +189,7 @@ impl Responses {
             return Err(StreamFailure::new(StreamFailureKind::TruncatedToolCall));
         }
         self.finish = Some(bounded(word));
-        let filled = response.is_some_and(|response| response.has_output());
+        let filled = response.is_some_and(Response::has_output);
         Ok(Verdict::forward(Meaning::Terminal {
             empty_ok: filled || incomplete,
         }))

@@ -1,5 +1,7 @@
 //! Every fixture of `testdata/streams`, fed whole and in every two pieces.
 
+#![expect(clippy::arithmetic_side_effects, reason = "lengths of small test data")]
+
 mod props;
 mod relay;
 mod units;
@@ -11,6 +13,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::*;
+use crate::protocol::Protocol;
 
 /// One line of `cases.yaml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -224,7 +227,7 @@ fn check(case: &Case, seen: &Seen, input: &[u8]) {
 fn every_fixture_whole() {
     for case in cases() {
         let input = case.input();
-        check(&case, &case.run([&input[..]]), &input);
+        check(case, &case.run([&input[..]]), &input);
     }
 }
 
@@ -232,7 +235,7 @@ fn every_fixture_whole() {
 fn every_fixture_byte_by_byte() {
     for case in cases() {
         let input = case.input();
-        check(&case, &case.run(input.chunks(1)), &input);
+        check(case, &case.run(input.chunks(1)), &input);
     }
 }
 

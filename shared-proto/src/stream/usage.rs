@@ -89,6 +89,7 @@ impl From<&ResponsesUsage> for Usage {
 /// `usage` of messages: cached tokens are counted outside `input_tokens`, and a
 /// later one may repeat only some of the members.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire")]
 pub(crate) struct MessagesUsage {
     #[serde(default)]
     input_tokens: Int,

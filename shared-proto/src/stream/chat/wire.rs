@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::stream::arguments::Balance;
+use crate::stream::dialect::is_failure;
 use crate::stream::failure::{StreamFailure, real_error, wrap_error};
-use crate::stream::lenient::{Filled, Int, Many, Maybe, Text};
+use crate::stream::lenient::{Filled, Int, Many, Maybe, Text, object};
 use crate::stream::usage::{ChatUsage, Usage};
 
 /// A chunk or a whole completion; they differ in `delta` and `message` only.
@@ -26,10 +27,14 @@ pub(crate) struct Chunk<'a> {
     base_resp: Maybe<BaseResp>,
     #[serde(borrow, default)]
     message: Text<'a>,
+    #[serde(borrow, default)]
+    msg: Text<'a>,
     #[serde(default)]
     code: Filled,
     #[serde(default)]
     detail: Filled,
+    #[serde(default)]
+    errors: Filled,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +52,11 @@ impl Chunk<'_> {
             .map_or_else(Usage::default, Usage::from)
     }
 
+    /// The same for an object that should be something else than a chunk.
+    pub(crate) fn foreign_error(data: &[u8]) -> Option<Bytes> {
+        object::<Chunk<'_>>(data).ok()?.error_body(data)
+    }
+
     /// What `data`, which this was read from, says went wrong. Asked before
     /// anything else: an error may well come with `choices: []`.
     pub(crate) fn error_body(&self, data: &[u8]) -> Option<Bytes> {
@@ -54,13 +64,23 @@ impl Chunk<'_> {
             let status = self.base_resp.0.as_ref().map(|base| base.status_code.0);
             status.is_some_and(|code| code != Some(0))
         };
+        // Without an `error` member: only where there is nothing else to read,
+        // and a text alone only where there is not even a place for choices.
+        let flat = || {
+            let text = self
+                .message
+                .as_str()
+                .or_else(|| self.msg.as_str())
+                .is_some();
+            failed_inside()
+                || self.detail.0
+                || self.errors.0
+                || (text && (self.code.0 || !self.choices.present()))
+        };
         let found = real_error(self.error).is_some()
             || self.object.as_str() == Some("error")
             || self.kind.as_str() == Some("error")
-            || (self.choices.is_empty()
-                && (failed_inside()
-                    || self.detail.0
-                    || (self.message.as_str().is_some() && self.code.0)));
+            || (self.choices.is_empty() && flat());
         found.then(|| Bytes::copy_from_slice(data))
     }
 }
@@ -73,7 +93,7 @@ pub(crate) struct Choice<'a> {
     #[serde(borrow, default)]
     delta: Maybe<Delta<'a>>,
     #[serde(borrow, default)]
-    message: Maybe<Delta<'a>>,
+    message: Maybe<Box<Delta<'a>>>,
     #[serde(borrow, default)]
     finish_reason: Text<'a>,
     #[serde(borrow, default)]
@@ -85,7 +105,8 @@ pub(crate) struct Choice<'a> {
 impl<'a> Choice<'a> {
     /// What the choice adds, or the whole of it.
     pub(crate) fn delta(&self) -> Option<&Delta<'a>> {
-        self.delta.0.as_ref().or(self.message.0.as_ref())
+        let whole = || self.message.0.as_deref();
+        self.delta.0.as_ref().or_else(whole)
     }
 
     /// The failure a choice tells of itself.
@@ -93,7 +114,7 @@ impl<'a> Choice<'a> {
         if let Some(error) = real_error(self.error) {
             return Err(StreamFailure::error_event(Some(wrap_error(error))));
         }
-        if self.finish_reason() == Some("error") {
+        if self.finish_reason().is_some_and(is_failure) {
             return Err(StreamFailure::error_event(None));
         }
         Ok(())
@@ -127,7 +148,7 @@ pub(crate) struct Delta<'a> {
     #[serde(borrow, default)]
     pub(crate) tool_calls: Many<Fragment<'a>>,
     #[serde(borrow, default)]
-    pub(crate) function_call: Maybe<Function<'a>>,
+    pub(crate) function_call: Maybe<Box<Function<'a>>>,
 }
 
 impl Delta<'_> {
@@ -141,14 +162,20 @@ impl Delta<'_> {
             || self.thinking.0
             || self.audio.0
             || self.images.0
-            || self.function_call.0.as_ref().is_some_and(Function::filled)
+            || self
+                .function_call
+                .0
+                .as_deref()
+                .is_some_and(Function::filled)
             || self.tool_calls.iter().any(|(_, call)| call.filled())
     }
 
     /// Whether the arguments of a whole call stop in the middle.
     pub(crate) fn half_call(&self) -> bool {
-        let calls = self.tool_calls.iter().map(|(_, call)| &call.function.0);
-        let functions = calls.chain([&self.function_call.0]).flatten();
+        let calls = self.tool_calls.iter();
+        let functions = calls
+            .filter_map(|(_, call)| call.function.0.as_ref())
+            .chain(self.function_call.0.as_deref());
         functions
             .filter_map(|function| function.arguments.as_str())
             .any(|arguments| {
@@ -168,38 +195,45 @@ pub(crate) struct Fragment<'a> {
     pub(crate) id: Text<'a>,
     #[serde(borrow, default)]
     pub(crate) function: Maybe<Function<'a>>,
-    #[serde(borrow, default)]
-    custom: Maybe<Function<'a>>,
+    #[serde(default)]
+    custom: Maybe<Custom>,
 }
 
 impl Fragment<'_> {
     /// Whether it names a tool.
     pub(crate) fn named(&self) -> bool {
-        self.functions().any(|function| function.name.filled())
+        let function = self.function.0.as_ref();
+        let custom = self.custom.0.as_ref();
+        function.is_some_and(|function| function.name.0) || custom.is_some_and(|tool| tool.name.0)
     }
 
     fn filled(&self) -> bool {
-        self.id.filled() || self.functions().any(Function::filled)
+        let input = self.custom.0.as_ref().is_some_and(|tool| tool.input.0);
+        let function = self.function.0.as_ref().is_some_and(Function::filled);
+        self.id.filled() || function || input || self.named()
     }
+}
 
-    fn functions(&self) -> impl Iterator<Item = &Function<'_>> {
-        self.function.0.iter().chain(&self.custom.0)
-    }
+/// The name and input of a tool without a schema, or a part of them.
+#[derive(Deserialize)]
+struct Custom {
+    #[serde(default)]
+    name: Filled,
+    #[serde(default)]
+    input: Filled,
 }
 
 /// A tool's name and arguments, or a part of them.
 #[derive(Deserialize)]
 pub(crate) struct Function<'a> {
-    #[serde(borrow, default)]
-    name: Text<'a>,
+    #[serde(default)]
+    name: Filled,
     #[serde(borrow, default)]
     pub(crate) arguments: Text<'a>,
-    #[serde(default)]
-    input: Filled,
 }
 
 impl Function<'_> {
     fn filled(&self) -> bool {
-        self.name.filled() || self.arguments.filled() || self.input.0
+        self.name.0 || self.arguments.filled()
     }
 }

@@ -1,5 +1,7 @@
 //! Whatever comes in, cut wherever it may be.
 
+#![expect(clippy::arithmetic_side_effects, reason = "lengths of small test data")]
+
 use proptest::prelude::*;
 
 use super::{Case, Seen, cases};
@@ -90,8 +92,11 @@ fn terminal_marks(protocol: Protocol, stream: &[u8]) -> usize {
     decoder.push(bytes::Bytes::copy_from_slice(stream));
     let mut marks = 0;
     while let Some(event) = decoder.next().unwrap() {
-        let data = event.data().unwrap_or_default().trim_ascii();
-        let json: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+        let Some(data) = event.data().map(<[u8]>::trim_ascii) else {
+            continue; // nothing is dispatched without data
+        };
+        let text = String::from_utf8_lossy(data);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let name = String::from_utf8_lossy(event.name()).into_owned();
         let kind = json
             .get("type")
@@ -100,7 +105,8 @@ fn terminal_marks(protocol: Protocol, stream: &[u8]) -> usize {
             .unwrap_or(&name);
         marks += usize::from(match protocol {
             Protocol::ChatCompletions | Protocol::Embeddings => {
-                data == b"[DONE]" || json.get("error").is_some_and(serde_json::Value::is_object)
+                let error = json.get("error").and_then(serde_json::Value::as_object);
+                data == b"[DONE]" || error.is_some_and(|error| !error.is_empty())
             }
             Protocol::Responses => matches!(
                 kind,
