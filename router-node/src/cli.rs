@@ -95,10 +95,13 @@ fn start(start: Start) -> ExitCode {
 
 fn check(file: Option<PathBuf>) -> ExitCode {
     let origin = Origin::find(file, Overrides::default());
-    let loaded = origin.read().and_then(|bytes| origin.load(bytes.as_deref()));
-    let name = origin
-        .file
-        .map_or_else(|| "no configuration file".to_owned(), |file| file.display().to_string());
+    let loaded = origin
+        .read()
+        .and_then(|bytes| origin.load(bytes.as_deref()));
+    let name = origin.file.map_or_else(
+        || "no configuration file".to_owned(),
+        |file| file.display().to_string(),
+    );
     match loaded {
         Ok(loaded) => {
             let config = &loaded.config;

@@ -51,7 +51,11 @@ impl Origin {
     /// `--config`, else `$OMNIROUTE_CONFIG`, else `./omniroute.yaml` if it is there.
     pub fn find(named: Option<PathBuf>, overrides: Overrides) -> Self {
         let file = named
-            .or_else(|| var("OMNIROUTE_CONFIG").filter(|v| !v.is_empty()).map(PathBuf::from))
+            .or_else(|| {
+                var("OMNIROUTE_CONFIG")
+                    .filter(|v| !v.is_empty())
+                    .map(PathBuf::from)
+            })
             .or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
         Self { file, overrides }
     }
@@ -61,18 +65,16 @@ impl Origin {
         let Some(path) = &self.file else {
             return Ok(None);
         };
-        read_bounded(path, MAX_FILE)
-            .map(Some)
-            .map_err(|why| {
-                vec![Problem {
-                    file: path.display().to_string(),
-                    line: 0,
-                    column: 0,
-                    path: String::new(),
-                    message: why,
-                    suggestion: None,
-                }]
-            })
+        read_bounded(path, MAX_FILE).map(Some).map_err(|why| {
+            vec![Problem {
+                file: path.display().to_string(),
+                line: 0,
+                column: 0,
+                path: String::new(),
+                message: why,
+                suggestion: None,
+            }]
+        })
     }
 
     /// Loads what [`Self::read`] gave.

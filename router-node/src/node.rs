@@ -15,8 +15,8 @@ use actix_web::{App, HttpServer};
 use arc_swap::ArcSwap;
 use shared_proto::clock::Millis;
 use shared_proto::config::{Config, StoreUrl};
-use shared_proto::mirror::{Health, Mirror};
 use shared_proto::mirror::embedded::Embedded;
+use shared_proto::mirror::{Health, Mirror};
 use shared_proto::restate::{self, RestateRule};
 
 use crate::actor::owner::Shared;
@@ -229,10 +229,16 @@ impl Servers {
                 node: Arc::clone(&node),
                 clients: Clients::default(),
             });
-            App::new().app_data(worker).configure(http::routes(listener))
+            App::new()
+                .app_data(worker)
+                .configure(http::routes(listener))
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = if listener.clients { config.server.workers.unwrap_or(cores) } else { 1 };
+        let workers = if listener.clients {
+            config.server.workers.unwrap_or(cores)
+        } else {
+            1
+        };
         let drain = config.server.drain_timeout_ms.div_ceil(1000);
         let server = HttpServer::new(app)
             .workers(workers)

@@ -117,7 +117,9 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             }
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
-                after.failed(&failed, shared, &mut trace, &mut durable).await;
+                after
+                    .failed(&failed, shared, &mut trace, &mut durable)
+                    .await;
                 if failed.failure.blame == Blame::Provider {
                     picker.provider_failed(after.candidate());
                 }
@@ -175,7 +177,7 @@ impl Waits {
         picker: &Picker<'_>,
         now: Millis,
     ) -> Option<Duration> {
-        let wait = picker.earliest()?.since(now).saturating_add(1);
+        let wait = picker.earliest()?.since(now);
         let total = self.waited_ms.saturating_add(wait);
         let allowed = rules.enabled
             && self.count < rules.max_retries
@@ -186,7 +188,8 @@ impl Waits {
         }
         self.count = self.count.saturating_add(1);
         self.waited_ms = total;
-        Some(Duration::from_millis(wait))
+        // Timers round; a moment late is not too early.
+        Some(Duration::from_millis(wait.saturating_add(1)))
     }
 }
 

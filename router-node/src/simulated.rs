@@ -48,7 +48,12 @@ struct Script {
 
 impl Script {
     fn read(model: &str, connection: &Connection, calls: u64) -> Self {
-        let number = |key: &str| connection.provider_specific.get(key).and_then(Value::as_u64);
+        let number = |key: &str| {
+            connection
+                .provider_specific
+                .get(key)
+                .and_then(Value::as_u64)
+        };
         let drip = (model == "drip").then_some(5);
         let per_second = number("tokensPerSecond").or(drip).unwrap_or(0);
         let pause = 1000_u64.checked_div(per_second).unwrap_or(0);
@@ -76,7 +81,9 @@ pub(crate) async fn answer(
     if !script.latency.is_zero() {
         tokio::time::sleep(script.latency).await;
     }
-    let status = model.strip_prefix("status-").and_then(|status| status.parse().ok());
+    let status = model
+        .strip_prefix("status-")
+        .and_then(|status| status.parse().ok());
     let status = status.filter(|status| (400..600).contains(status));
     if let Some(status) = status.or(script.fails.then_some(503)) {
         return refusal(status, &script);
@@ -87,7 +94,15 @@ pub(crate) async fn answer(
             .map(str::to_owned)
             .collect()
     } else {
-        (0..script.tokens).map(|n| if n == 0 { "pong".to_owned() } else { " pong".to_owned() }).collect()
+        (0..script.tokens)
+            .map(|n| {
+                if n == 0 {
+                    "pong".to_owned()
+                } else {
+                    " pong".to_owned()
+                }
+            })
+            .collect()
     };
     let end = match model {
         "stall" => End::Hang,
@@ -97,9 +112,16 @@ pub(crate) async fn answer(
     let (content_type, chunks) = if facts.stream {
         ("text/event-stream", wire::stream(protocol, model, &words))
     } else {
-        ("application/json", vec![wire::whole(protocol, model, &words)])
+        (
+            "application/json",
+            vec![wire::whole(protocol, model, &words)],
+        )
     };
-    respond(200, content_type, SimulatedBody::new(chunks, &script, end, facts.stream))
+    respond(
+        200,
+        content_type,
+        SimulatedBody::new(chunks, &script, end, facts.stream),
+    )
 }
 
 fn refusal(status: u16, script: &Script) -> Answer {
@@ -115,8 +137,12 @@ fn refusal(status: u16, script: &Script) -> Answer {
         SimulatedBody::new(body, script, End::Clean, false),
     );
     if let Some(ms) = script.retry_after_ms {
-        answer.headers.insert("retry-after-ms", HeaderValue::from(ms));
-        answer.headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
+        answer
+            .headers
+            .insert("retry-after-ms", HeaderValue::from(ms));
+        answer
+            .headers
+            .insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
     }
     answer
 }

@@ -12,8 +12,13 @@ pub(crate) fn show(
     found: &[FoundConnection],
     addresses: &[(&'static str, SocketAddr)],
 ) {
-    for (setting, address) in addresses {
-        let listener = if *setting == "server.adminListen" { "admin" } else { "client" };
+    // The clients' address comes last: whoever waits for it has seen the other.
+    for (setting, address) in addresses.iter().rev() {
+        let listener = if *setting == "server.adminListen" {
+            "admin"
+        } else {
+            "client"
+        };
         tracing::info!(%address, listener, "listening");
     }
     for connection in found {
@@ -56,9 +61,13 @@ fn management(config: &Config, addresses: &[(&'static str, SocketAddr)]) {
         return;
     }
     if admin.ip().is_loopback() {
-        tracing::info!("management needs no token: the listener is loopback and server.adminToken is not set");
+        tracing::info!(
+            "management needs no token: the listener is loopback and server.adminToken is not set"
+        );
     } else {
-        let setting = addresses.last().map_or("server.listen", |(setting, _)| *setting);
+        let setting = addresses
+            .last()
+            .map_or("server.listen", |(setting, _)| *setting);
         tracing::warn!(
             setting,
             "management is off: set server.adminToken, or use a key with the scope `manage`"

@@ -39,11 +39,11 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
-use crate::mirror::key;
-use crate::mirror::record::Body;
 use crate::failure::{
     Blame, Cooldown, ErrorType, Failure, HintSource, Reason, ResetHint, Terminal,
 };
+use crate::mirror::key;
+use crate::mirror::record::Body;
 
 pub use imported::parse_until;
 pub use rules::HealthRules;

@@ -255,7 +255,7 @@ async fn an_open_breaker_survives_a_restart_and_yields_to_a_reset() {
 async fn a_silent_server_counts_too() {
     let upstream = Upstream::start().await;
     let never = Gate::closed();
-    let provider = json!({"timeouts": {"responseHeadersMs": 200}});
+    let provider = json!({"timeouts": {"connectMs": 100, "totalMs": 200}});
     let config = config(&upstream, provider, &["a", "b"])
         .resilience("providerBreaker.apikey.failureThreshold", json!(1));
     let node = Node::start(&config).await;

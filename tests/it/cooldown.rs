@@ -360,10 +360,17 @@ async fn a_reset_of_all_needs_no_body_and_a_bad_one_is_refused() {
         node.connection("chat-a").await["connectionStatus"],
         "cooling_down"
     );
+    // Without a body it is about breakers and lockouts.
     node.admin_call("POST", "/api/resilience/reset")
         .send()
         .await
         .expect_status(200);
+    assert_eq!(
+        node.connection("chat-a").await["connectionStatus"],
+        "cooling_down"
+    );
+    let cooldowns = node.post("/api/resilience/reset", &json!({"scope": "cooldowns"}));
+    cooldowns.send().await.expect_status(200);
     node.connection_becomes("chat-a", "healthy").await;
     ask(&node).await.expect_status(429);
     let all = node.post(

@@ -166,7 +166,7 @@ async fn each_timer_of_a_plain_answer_moves_on() {
     let never = Gate::closed();
     for (timeouts, reply) in [
         (
-            json!({"responseHeadersMs": 300}),
+            json!({"connectMs": 100, "totalMs": 300}),
             Dialect::Chat.ok("late").behind(&never),
         ),
         (
@@ -305,7 +305,9 @@ async fn attempts_are_bounded() {
 #[tokio::test]
 async fn a_connection_that_served_is_reused_over_the_wire() {
     let upstream = Upstream::start().await;
-    let node = Node::start(&pair(&upstream, json!({}))).await;
+    // Each worker has sockets of its own.
+    let config = pair(&upstream, json!({})).server("workers", json!(1));
+    let node = Node::start(&config).await;
     upstream.script("chat-a", [Dialect::Chat.ok("pong")]);
     upstream.script("chat-b", [Dialect::Chat.ok("pong")]);
     for _ in 0..10 {

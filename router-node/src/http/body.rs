@@ -92,7 +92,9 @@ where
                 "the request body ended early or its encoding is broken",
             ));
         };
-        let so_far = whole.len().saturating_add(first.as_ref().map_or(0, Bytes::len));
+        let so_far = whole
+            .len()
+            .saturating_add(first.as_ref().map_or(0, Bytes::len));
         if so_far.saturating_add(chunk.len()) > limits.max_bytes {
             return Err(too_large(limits.max_bytes));
         }

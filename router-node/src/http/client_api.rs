@@ -44,7 +44,11 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
         );
     }
     let wrong = |request: HttpRequest| wrong_method(request, Shape::OpenAi, "GET");
-    service.service(web::resource("/models").get(models).default_service(web::to(wrong)));
+    service.service(
+        web::resource("/models")
+            .get(models)
+            .default_service(web::to(wrong)),
+    );
     service.service(
         web::resource("/models/{id:.*}")
             .get(model)
@@ -180,7 +184,11 @@ fn whole_response(request: &HttpRequest, whole: Whole, after: &After, id: &str) 
 
 /// The best encoding that the client names; none when it names none.
 fn accepted_encoding(request: &HttpRequest) -> Option<ContentEncoding> {
-    let accepted = request.headers().get(header::ACCEPT_ENCODING)?.to_str().ok()?;
+    let accepted = request
+        .headers()
+        .get(header::ACCEPT_ENCODING)?
+        .to_str()
+        .ok()?;
     let accepts = |name: &str| {
         accepted.split(',').any(|item| {
             let mut parts = item.split(';').map(str::trim);
@@ -261,7 +269,10 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
     };
     let name = path.into_inner();
     let listed = listed(&routing, key.as_deref());
-    match listed.into_iter().find(|model| model["id"] == name.as_str()) {
+    match listed
+        .into_iter()
+        .find(|model| model["id"] == name.as_str())
+    {
         Some(model) => {
             let mut response = HttpResponse::Ok();
             stamp(&mut response, &id);
@@ -270,7 +281,10 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
         None => ClientError::new(
             404,
             "model_not_found",
-            format!("the model `{}` is not listed; see GET /v1/models", shown(&name)),
+            format!(
+                "the model `{}` is not listed; see GET /v1/models",
+                shown(&name)
+            ),
         )
         .response(Shape::OpenAi, &id),
     }
@@ -279,7 +293,11 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
 /// The models `key` may name: combos first, then every listed model as
 /// `provider/model`.
 fn listed(routing: &Routing, key: Option<&ApiKey>) -> Vec<Value> {
-    let combos = routing.config.combos.iter().map(|combo| (combo.name.clone(), "combo".to_owned()));
+    let combos = routing
+        .config
+        .combos
+        .iter()
+        .map(|combo| (combo.name.clone(), "combo".to_owned()));
     let mut models: Vec<(String, String)> = routing
         .listed_models()
         .map(|(name, provider)| {

@@ -38,7 +38,11 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
 /// Whatever is not known yet is management too: it is not told to strangers.
 async fn unknown(Here(worker): Here, request: HttpRequest) -> HttpResponse {
     match Manager::admit(worker, &request) {
-        Ok(manager) => manager.error(&ClientError::new(404, "not_found", "there is no such route")),
+        Ok(manager) => manager.error(&ClientError::new(
+            404,
+            "not_found",
+            "there is no such route",
+        )),
         Err(refused) => refused,
     }
 }
@@ -57,7 +61,11 @@ impl Manager {
         let routing = worker.node.routing();
         let loopback = request.app_data::<Listener>().is_some_and(|l| l.loopback);
         match auth::manager(request, &routing, loopback) {
-            Ok(()) => Ok(Self { worker, routing, id }),
+            Ok(()) => Ok(Self {
+                worker,
+                routing,
+                id,
+            }),
             Err(error) => Err(error.response(Shape::OpenAi, &id)),
         }
     }

@@ -125,8 +125,7 @@ impl ClientError {
 
     /// The whole response.
     pub(crate) fn response(&self, shape: Shape, request_id: &str) -> HttpResponse {
-        let status =
-            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = HttpResponse::build(status);
         if let Some(seconds) = self.retry_after_seconds() {
             response.insert_header(("retry-after", seconds));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix_web::body::{BodySize, MessageBody};
 use bytes::{Bytes, BytesMut};
 use shared_proto::protocol::Protocol;
-use shared_proto::stream::{InBandError, StreamRelay, RelayOptions};
+use shared_proto::stream::{InBandError, RelayOptions, StreamRelay};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::reply::{ClientError, Shape};
@@ -125,7 +125,8 @@ impl StreamBody {
             }
             Served::Refused(error) => {
                 let mut relay = StreamRelay::new(self.protocol, RelayOptions::default());
-                self.ready.push(in_band(&mut relay, &error, self.protocol, &self.request_id));
+                self.ready
+                    .push(in_band(&mut relay, &error, self.protocol, &self.request_id));
                 self.state = State::Done;
             }
         }
@@ -243,7 +244,8 @@ impl Merged {
             return;
         }
         if self.rest.is_empty() {
-            self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+            self.rest
+                .extend_from_slice(&std::mem::take(&mut self.first));
         }
         self.rest.extend_from_slice(&bytes);
     }

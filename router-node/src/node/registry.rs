@@ -39,7 +39,9 @@ impl Registry {
         let mut corrupt = HashSet::new();
         for unreadable in snapshot.unreadable {
             tracing::warn!(%unreadable, "a stored record is left alone");
-            if let (Why::Corrupt(_), Spelled::Key(key)) = (&unreadable.why, keys.parse(&unreadable.key)) {
+            if let (Why::Corrupt(_), Spelled::Key(key)) =
+                (&unreadable.why, keys.parse(&unreadable.key))
+            {
                 corrupt.insert(key);
             }
         }
@@ -113,7 +115,11 @@ impl Registry {
                 }
             };
         }
-        let stored = if self.corrupt.contains(key) { Expected::Corrupt } else { Expected::Absent };
+        let stored = if self.corrupt.contains(key) {
+            Expected::Corrupt
+        } else {
+            Expected::Absent
+        };
         (M::default(), stored)
     }
 }
@@ -126,9 +132,14 @@ fn fingerprint(connection: &Connection) -> u64 {
     let secret = match &connection.credential {
         Credential::None => "",
         Credential::ApiKey(key) => key.expose_secret(),
-        Credential::Oauth { access_token, refresh_token, .. } => {
-            refresh_token.as_ref().unwrap_or(access_token).expose_secret()
-        }
+        Credential::Oauth {
+            access_token,
+            refresh_token,
+            ..
+        } => refresh_token
+            .as_ref()
+            .unwrap_or(access_token)
+            .expose_secret(),
     };
     let mut hash = Sha256::new();
     hash.update(connection.id.as_str().as_bytes());

@@ -107,7 +107,11 @@ impl Metrics {
             self.resident_memory.clone(),
         );
         let r = self.registry.sub_registry_with_prefix("omniroute");
-        r.register("requests", "Client requests by how they ended", self.requests.clone());
+        r.register(
+            "requests",
+            "Client requests by how they ended",
+            self.requests.clone(),
+        );
         r.register(
             "request_duration_seconds",
             "From the request's head to the answer's last byte",
@@ -123,7 +127,11 @@ impl Metrics {
             "Client requests under way on this node",
             self.requests_in_flight.clone(),
         );
-        r.register("attempts", "Upstream calls by result and reason", self.attempts.clone());
+        r.register(
+            "attempts",
+            "Upstream calls by result and reason",
+            self.attempts.clone(),
+        );
         r.register(
             "stream_quirks",
             "Harmless oddities seen in upstream streams",
@@ -134,7 +142,11 @@ impl Metrics {
             "Waits inside a request for a cooling connection",
             self.waits.clone(),
         );
-        r.register("connections", "Connections by state", self.connections.clone());
+        r.register(
+            "connections",
+            "Connections by state",
+            self.connections.clone(),
+        );
         r.register(
             "breaker_state",
             "1 for the state a provider's breaker is in",
@@ -146,14 +158,26 @@ impl Metrics {
             self.reloads.clone(),
         );
         let c = &self.commits;
-        r.register("store_commits", "Changes of shared state accepted", c.accepted.clone());
+        r.register(
+            "store_commits",
+            "Changes of shared state accepted",
+            c.accepted.clone(),
+        );
         r.register(
             "store_conflicts",
             "Changes that met a newer record and were applied again",
             c.conflicts.clone(),
         );
-        r.register("store_failures", "Changes the store did not take", c.failed.clone());
-        r.register("store_up", "1 when the store answers", self.store_up.clone());
+        r.register(
+            "store_failures",
+            "Changes the store did not take",
+            c.failed.clone(),
+        );
+        r.register(
+            "store_up",
+            "1 when the store answers",
+            self.store_up.clone(),
+        );
     }
 
     /// Counts a finished request.
@@ -161,9 +185,7 @@ impl Metrics {
         let protocol = record.protocol.as_str();
         let status = match record.outcome {
             Outcome::ClientGone => 499,
-            Outcome::Success | Outcome::Error | Outcome::StreamFailed => {
-                record.status.unwrap_or(0)
-            }
+            Outcome::Success | Outcome::Error | Outcome::StreamFailed => record.status.unwrap_or(0),
         };
         let labels = RequestLabels {
             protocol,
@@ -172,7 +194,9 @@ impl Metrics {
         };
         self.requests.get_or_create(&labels).inc();
         let labels = ProtocolLabels { protocol };
-        self.duration.get_or_create(&labels).observe(took.as_secs_f64());
+        self.duration
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
         if let Some(ms) = record.first_byte_ms.filter(|_| record.stream) {
             let seconds = Duration::from_millis(ms).as_secs_f64();
             self.first_byte.get_or_create(&labels).observe(seconds);
@@ -181,14 +205,18 @@ impl Metrics {
             let labels = AttemptLabels {
                 provider: attempt.provider.as_str().to_owned(),
                 outcome: attempt.outcome,
-                reason: attempt.failure.as_ref().map_or("none", |f| f.reason.as_str()),
+                reason: attempt
+                    .failure
+                    .as_ref()
+                    .map_or("none", |f| f.reason.as_str()),
             };
             self.attempts.get_or_create(&labels).inc();
         }
         for quirk in &record.quirks {
             self.quirks.get_or_create(&QuirkLabels { quirk }).inc();
         }
-        self.waits.inc_by(u64::try_from(record.waits_ms.len()).unwrap_or(0));
+        self.waits
+            .inc_by(u64::try_from(record.waits_ms.len()).unwrap_or(0));
     }
 
     /// The text exposition.

@@ -124,7 +124,9 @@ impl<'a> Call<'a> {
             .await);
         }
         let timeouts = &slot.provider.timeouts;
-        let request = self.request(candidate).ok_or(TransportFailure::ConnectFailed)?;
+        let request = self
+            .request(candidate)
+            .ok_or(TransportFailure::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
         let proxy = proxy.map(|url| url.expose_secret());
         let sending = self
@@ -133,7 +135,11 @@ impl<'a> Call<'a> {
             .map_err(|_| TransportFailure::ProxyUnreachable)?;
         // Connecting has its own, shorter limit inside the connector.
         // A whole answer's head comes when it is done.
-        let head = if self.facts.stream { timeouts.response_headers_ms } else { timeouts.total_ms };
+        let head = if self.facts.stream {
+            timeouts.response_headers_ms
+        } else {
+            timeouts.total_ms
+        };
         let head = limit(match head {
             0 => 0,
             head => head.saturating_add(timeouts.connect_ms),
@@ -189,14 +195,22 @@ impl<'a> Call<'a> {
     /// Reads and classifies an answer that is not a success.
     async fn refused(&self, candidate: &Candidate, mut answer: Answer, now: Millis) -> Failed {
         let reading = answer.body.head(ERROR_BODY);
-        let body = timeout(ERROR_BODY_TIMEOUT, reading).await.unwrap_or_default();
+        let body = timeout(ERROR_BODY_TIMEOUT, reading)
+            .await
+            .unwrap_or_default();
         Failed {
             status: Some(answer.status),
             failure: self.classify(candidate, &answer, &body, now),
         }
     }
 
-    fn classify(&self, candidate: &Candidate, answer: &Answer, body: &[u8], now: Millis) -> Failure {
+    fn classify(
+        &self,
+        candidate: &Candidate,
+        answer: &Answer,
+        body: &[u8],
+        now: Millis,
+    ) -> Failure {
         let provider = &candidate.slot.provider;
         let headers = headers::for_classifier(&answer.headers);
         let error = UpstreamError {
@@ -246,7 +260,8 @@ impl<'a> Call<'a> {
         };
         let content_type = answer.content_type();
         let max_tokens = self.facts.max_tokens;
-        let judge = |kind: ContentType, body: &Bytes| answer::judge(self.protocol, kind, body, max_tokens);
+        let judge =
+            |kind: ContentType, body: &Bytes| answer::judge(self.protocol, kind, body, max_tokens);
         let judged = if answer::shape(content_type, &body) == BodyShape::Events {
             let options = RelayOptions {
                 content_type,
@@ -254,8 +269,9 @@ impl<'a> Call<'a> {
                 asked_max_tokens: max_tokens,
                 ..RelayOptions::default()
             };
-            answer::aggregate(self.protocol, options, &body)
-                .and_then(|whole| judge(ContentType::Json, &whole).map(|facts| (facts, whole, true)))
+            answer::aggregate(self.protocol, options, &body).and_then(|whole| {
+                judge(ContentType::Json, &whole).map(|facts| (facts, whole, true))
+            })
         } else {
             judge(content_type, &body).map(|facts| (facts, body, false))
         };
@@ -305,9 +321,7 @@ impl<'a> Call<'a> {
     ) -> Failure {
         match end {
             LiveEnd::Transport(kind) => classify::transport_failure(*kind),
-            LiveEnd::Stream(failure) => {
-                self.stream_failure(candidate, live.answer(), failure, now)
-            }
+            LiveEnd::Stream(failure) => self.stream_failure(candidate, live.answer(), failure, now),
         }
     }
 
@@ -343,7 +357,8 @@ fn rested(mut failure: Failure) -> Failure {
         failure.reason,
         Reason::RateLimitExceeded | Reason::QuotaExhausted | Reason::ModelCapacity
     );
-    if failure.blame == Blame::Model && passing && (failure.status == 429 || failure.status >= 500) {
+    if failure.blame == Blame::Model && passing && (failure.status == 429 || failure.status >= 500)
+    {
         failure.blame = Blame::Connection;
     }
     failure

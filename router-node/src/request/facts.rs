@@ -92,7 +92,10 @@ impl Facts {
         let name = serde_json::Value::from(model).to_string();
         let before = self.body.slice(..self.model_at.start);
         let after = self.body.slice(self.model_at.end..);
-        let length = before.len().saturating_add(name.len()).saturating_add(after.len());
+        let length = before
+            .len()
+            .saturating_add(name.len())
+            .saturating_add(after.len());
         if length > COPY_UP_TO {
             return Body::new(before, Bytes::from(name), after);
         }
@@ -153,7 +156,9 @@ mod tests {
         use http_body_util::BodyExt as _;
         let body = facts.body_for(model);
         let length = body.len();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let bytes = runtime.block_on(body.collect()).unwrap().to_bytes();
         assert_eq!(bytes.len() as u64, length);
         bytes.to_vec()
@@ -198,7 +203,11 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_not_our_problem() {
-        let deep = format!("{{\"model\":\"a\",\"x\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000));
+        let deep = format!(
+            "{{\"model\":\"a\",\"x\":{}{}}}",
+            "[".repeat(50_000),
+            "]".repeat(50_000)
+        );
         assert_eq!(read(&deep).unwrap().model, "a");
     }
 

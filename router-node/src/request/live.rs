@@ -119,12 +119,20 @@ impl Live {
     fn take(&mut self, chunk: Bytes) -> Result<Step, LiveEnd> {
         let now = Instant::now();
         self.last_byte = now;
+        let was_committed = self.relay.committed();
         let progress = self.relay.push(chunk).map_err(LiveEnd::Stream)?;
         if progress.data_events > 0 {
             self.last_progress = now;
         }
+        if self.relay.committed() && !was_committed {
+            // From here on another limit counts, which may be the shorter one.
+            let (deadline, _) = self.deadline();
+            self.timer.as_mut().reset(deadline);
+        }
         if progress.terminal {
-            self.relay.end(UpstreamEnd::Clean).map_err(LiveEnd::Stream)?;
+            self.relay
+                .end(UpstreamEnd::Clean)
+                .map_err(LiveEnd::Stream)?;
             self.ended = true;
             self.drain();
             return Ok(Step::Ended);
@@ -171,7 +179,10 @@ impl Live {
             let (deadline, failure) = self.deadline();
             if deadline <= Instant::now() {
                 self.ended = true;
-                return Poll::Ready(Err(LiveEnd::Transport(failure)));
+                // A stream that had finished but for its end mark is complete.
+                let complete = self.relay.end(UpstreamEnd::Cut).is_ok();
+                let failed = Err(LiveEnd::Transport(failure));
+                return Poll::Ready(if complete { Ok(Step::Ended) } else { failed });
             }
             self.timer.as_mut().reset(deadline);
         }

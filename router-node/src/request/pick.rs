@@ -70,7 +70,10 @@ impl<'a> Picker<'a> {
         for target in &self.targets.foreign {
             trace.exclude(Excluded {
                 provider: target.provider.provider.id.clone(),
-                connection: target.connection.as_ref().map(|slot| slot.connection.id.clone()),
+                connection: target
+                    .connection
+                    .as_ref()
+                    .map(|slot| slot.connection.id.clone()),
                 model: Arc::clone(&target.model),
                 reason: ExclusionReason::Unavailable,
                 until: None,
@@ -159,11 +162,17 @@ impl<'a> Picker<'a> {
             let listed = target.provider.all.iter();
             // The list of a key is short; the provider's may be long.
             let of_key: Vec<&Arc<Slot>> = if allowed.len() < target.provider.all.len() {
-                allowed.iter().filter_map(|id| target.provider.slot(id)).collect()
+                allowed
+                    .iter()
+                    .filter_map(|id| target.provider.slot(id))
+                    .collect()
             } else {
                 listed.filter(|slot| self.permitted(slot)).collect()
             };
-            let serving = of_key.iter().copied().filter(|slot| slot.serves(&target.model));
+            let serving = of_key
+                .iter()
+                .copied()
+                .filter(|slot| slot.serves(&target.model));
             let found = serving
                 .clone()
                 .filter(usable)
@@ -181,7 +190,12 @@ impl<'a> Picker<'a> {
             let all = target.provider.all.iter();
             all.filter(|slot| slot.serves(&target.model))
         };
-        let found = found.or_else(|| serving().filter(usable).min_by_key(|slot| slot.order()).cloned());
+        let found = found.or_else(|| {
+            serving()
+                .filter(usable)
+                .min_by_key(|slot| slot.order())
+                .cloned()
+        });
         if found.is_none() {
             self.explain(target, serving(), now, trace);
         }

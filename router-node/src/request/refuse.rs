@@ -95,7 +95,9 @@ impl Refusal<'_> {
             (ExclusionReason::ConnectionCooldown, Some(id)) => {
                 let slot = self.request.routing.slots.get(id);
                 let health = slot.map(|slot| slot.cell.health().clone());
-                let last = health.as_ref().and_then(|health| health.last_error.as_ref());
+                let last = health
+                    .as_ref()
+                    .and_then(|health| health.last_error.as_ref());
                 let reason = last.map_or(Reason::Unknown, |last| last.reason);
                 if matches!(reason, Reason::RateLimitExceeded | Reason::QuotaExhausted) {
                     error.status = 429;
@@ -156,7 +158,10 @@ impl Refusal<'_> {
         error.provider = attempts.last().map(|a| a.provider.as_str().to_owned());
         let all_limited = attempts.len() > 1
             && attempts.iter().all(|attempt| {
-                attempt.failure.as_ref().is_some_and(|failure| failure.status == 429)
+                attempt
+                    .failure
+                    .as_ref()
+                    .is_some_and(|failure| failure.status == 429)
             });
         if all_limited {
             error.status = 429;
@@ -166,14 +171,14 @@ impl Refusal<'_> {
         if !self.targets.combo && pool.size < 2 {
             return error;
         }
-        let reason = if trace.attempts() >= self.request.routing.config.settings.max_attempts as usize
-        {
-            TerminalReason::MaxAttemptsExceeded
-        } else if failure.reason == Reason::QuotaExhausted {
-            TerminalReason::QuotaExhausted
-        } else {
-            TerminalReason::AllModelsFailed
-        };
+        let reason =
+            if trace.attempts() >= self.request.routing.config.settings.max_attempts as usize {
+                TerminalReason::MaxAttemptsExceeded
+            } else if failure.reason == Reason::QuotaExhausted {
+                TerminalReason::QuotaExhausted
+            } else {
+                TerminalReason::AllModelsFailed
+            };
         let seconds = error.retry_after_seconds();
         explain(&mut error, &Explanation::new(pool, reason, seconds));
         error
@@ -215,8 +220,12 @@ impl Refusal<'_> {
             (self.request.protocol, error.status, reason, wait)
         {
             let reset = self.now.plus(wait).as_epoch_ms().div_ceil(1000);
-            error.headers.push(("anthropic-ratelimit-unified-status", "rejected".to_owned()));
-            error.headers.push(("anthropic-ratelimit-unified-reset", reset.to_string()));
+            error
+                .headers
+                .push(("anthropic-ratelimit-unified-status", "rejected".to_owned()));
+            error
+                .headers
+                .push(("anthropic-ratelimit-unified-reset", reset.to_string()));
         }
     }
 }

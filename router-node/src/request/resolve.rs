@@ -46,7 +46,12 @@ pub(crate) fn resolve(
     let mut targets = find(routing, model)?;
     let offered: Vec<Protocol> = Protocol::ALL
         .into_iter()
-        .filter(|p| targets.list.iter().any(|t| t.provider.provider.endpoints.offers(*p)))
+        .filter(|p| {
+            targets
+                .list
+                .iter()
+                .any(|t| t.provider.provider.endpoints.offers(*p))
+        })
         .collect();
     let offers = |target: &Target| target.provider.provider.endpoints.offers(protocol);
     let (speaking, foreign) = targets.list.into_iter().partition(offers);
@@ -54,6 +59,9 @@ pub(crate) fn resolve(
     targets.foreign = foreign;
     if targets.list.is_empty() {
         return Err(not_offered(model, protocol, &offered));
+    }
+    if let Some(key) = key {
+        reachable(key, &targets, model)?;
     }
     Ok(targets)
 }
@@ -75,9 +83,41 @@ fn allowed(key: &ApiKey, model: &str) -> Result<(), ClientError> {
     })
 }
 
+/// Refuses a key none of whose connections could serve the request.
+fn reachable(key: &ApiKey, targets: &Targets, model: &str) -> Result<(), ClientError> {
+    let Some(allowed) = &key.allowed_connections else {
+        return Ok(());
+    };
+    let reaches = |target: &Target| match &target.connection {
+        Some(slot) => allowed.contains(&slot.connection.id),
+        None => allowed.iter().any(|id| {
+            let slot = target.provider.slot(id);
+            slot.is_some_and(|slot| slot.serves(&target.model))
+        }),
+    };
+    if targets.list.iter().any(reaches) {
+        return Ok(());
+    }
+    Err(ClientError {
+        param: Some("model"),
+        ..ClientError::new(
+            403,
+            "connection_not_allowed",
+            format!(
+                "this API key may not use any connection that serves `{}` (apiKeys[].allowedConnections)",
+                shown(model)
+            ),
+        )
+    })
+}
+
 fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
     let combo_name = model.strip_prefix("combo/").unwrap_or(model);
-    if let Some(combo) = routing.combos.get(model).or_else(|| routing.combos.get(combo_name)) {
+    if let Some(combo) = routing
+        .combos
+        .get(model)
+        .or_else(|| routing.combos.get(combo_name))
+    {
         let order = pick::order(combo.strategy, &combo.targets);
         let listed: Vec<Target> = order
             .into_iter()

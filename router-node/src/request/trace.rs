@@ -209,13 +209,17 @@ impl Trace {
 
     /// How many upstream calls were made.
     pub(crate) fn attempts(&self) -> usize {
-        self.record.as_ref().map_or(0, |record| record.attempts.len())
+        self.record
+            .as_ref()
+            .map_or(0, |record| record.attempts.len())
     }
 
     /// Notes a candidate that was not tried, and why. One that was already
     /// noted is noted anew.
     pub(crate) fn exclude(&mut self, exclusion: Excluded) {
-        let Some(record) = &mut self.record else { return };
+        let Some(record) = &mut self.record else {
+            return;
+        };
         let same = |e: &&mut Excluded| {
             e.provider == exclusion.provider
                 && e.connection == exclusion.connection

@@ -47,13 +47,15 @@ pub(crate) async fn failed(
             started_at,
             failure: failure.clone(),
         };
-        if let Ok(Ok(reported)) = tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
+        if let Ok(Ok(reported)) =
+            tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
         {
             durable.push(reported.durable);
         }
     }
     if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), on_breaker) {
-        if let Ok(Ok(reported)) = tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
+        if let Ok(Ok(reported)) =
+            tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
         {
             durable.push(reported.durable);
         }
@@ -149,7 +151,10 @@ pub(crate) fn breaker_event(
 pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
     let owner = candidate.provider.breaker.owner()?;
     let claiming = owner.send(Report(BreakerEvent::ClaimProbe));
-    let reported = tokio::time::timeout(OWNER_DEADLINE, claiming).await.ok()?.ok()?;
+    let reported = tokio::time::timeout(OWNER_DEADLINE, claiming)
+        .await
+        .ok()?
+        .ok()?;
     match reported.outcome {
         BreakerOutcome::Claimed { generation, .. } => Some(generation),
         _ => None,

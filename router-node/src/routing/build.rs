@@ -89,7 +89,9 @@ fn slots(config: &Config, cells: &mut dyn Cells) -> Vec<Arc<Slot>> {
 fn url(provider: &Provider, connection: &Connection, protocol: Protocol) -> Option<Uri> {
     let own = provider.endpoints.base_url(protocol)?;
     let base = connection.base_url.as_deref().unwrap_or(own);
-    let (base, query) = base.split_once('?').map_or((base, None), |(b, q)| (b, Some(q)));
+    let (base, query) = base
+        .split_once('?')
+        .map_or((base, None), |(b, q)| (b, Some(q)));
     let base = base.trim_end_matches('/');
     let path = base.split_once("://").map_or("", |(_, rest)| {
         rest.split_once('/').map_or("", |(_, path)| path)
@@ -156,7 +158,10 @@ fn provider_slot(
             continue;
         }
         for model in models {
-            by_model.entry(model.clone()).or_default().push(Arc::clone(slot));
+            by_model
+                .entry(model.clone())
+                .or_default()
+                .push(Arc::clone(slot));
         }
     }
     let mut places: HashMap<ConnectionId, Vec<Placement>> = HashMap::new();

@@ -33,7 +33,11 @@ pub(super) fn last_user_text(body: &[u8]) -> String {
         },
         None => String::new(),
     };
-    let text = if text.is_empty() { "(nothing to echo)".to_owned() } else { text };
+    let text = if text.is_empty() {
+        "(nothing to echo)".to_owned()
+    } else {
+        text
+    };
     text.chars().take(MAX_ECHO).collect()
 }
 
@@ -66,7 +70,11 @@ pub(super) fn whole(protocol: Protocol, model: &str, words: &[String]) -> Bytes 
 
 fn response(model: &str, status: &str, text: &str, tokens: usize) -> Value {
     let done = status == "completed";
-    let output = if done { json!([message(text)]) } else { json!([]) };
+    let output = if done {
+        json!([message(text)])
+    } else {
+        json!([])
+    };
     json!({
         "id": "resp_simulated", "object": "response", "created_at": 0, "model": model,
         "status": status, "output": output, "error": null, "incomplete_details": null,
@@ -107,8 +115,15 @@ fn chat(model: &str, words: &[String]) -> Vec<Bytes> {
         });
         format!("data: {data}\n\n")
     };
-    let mut chunks = vec![Bytes::from(chunk(json!({"role": "assistant", "content": ""}), None))];
-    chunks.extend(words.iter().map(|word| Bytes::from(chunk(json!({"content": word}), None))));
+    let mut chunks = vec![Bytes::from(chunk(
+        json!({"role": "assistant", "content": ""}),
+        None,
+    ))];
+    chunks.extend(
+        words
+            .iter()
+            .map(|word| Bytes::from(chunk(json!({"content": word}), None))),
+    );
     let mut end = chunk(json!({}), Some("stop"));
     end.push_str("data: [DONE]\n\n");
     chunks.push(Bytes::from(end));
@@ -133,7 +148,10 @@ fn messages(model: &str, words: &[String]) -> Vec<Bytes> {
         let data = json!({"type": "content_block_delta", "index": 0, "delta": delta});
         Bytes::from(event("content_block_delta", &data))
     }));
-    let mut end = event("content_block_stop", &json!({"type": "content_block_stop", "index": 0}));
+    let mut end = event(
+        "content_block_stop",
+        &json!({"type": "content_block_stop", "index": 0}),
+    );
     end.push_str(&event(
         "message_delta",
         &json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null},
@@ -165,12 +183,16 @@ fn responses(model: &str, words: &[String]) -> Vec<Bytes> {
     let mut item = message("");
     item["status"] = json!("in_progress");
     item["content"] = json!([]);
-    let part = |text: &str| json!({"part": {"type": "output_text", "text": text, "annotations": []}});
+    let part =
+        |text: &str| json!({"part": {"type": "output_text", "text": text, "annotations": []}});
     let mut begin = String::new();
     for (kind, data) in [
         ("response.created", json!({"response": begun})),
         ("response.in_progress", json!({"response": begun})),
-        ("response.output_item.added", json!({"output_index": 0, "item": item})),
+        (
+            "response.output_item.added",
+            json!({"output_index": 0, "item": item}),
+        ),
         ("response.content_part.added", with(part(""))),
     ] {
         write!(begin, "{}", next(kind, data)).ok();
@@ -182,10 +204,19 @@ fn responses(model: &str, words: &[String]) -> Vec<Bytes> {
     }
     let mut end = String::new();
     for (kind, data) in [
-        ("response.output_text.done", with(json!({"text": text, "logprobs": []}))),
+        (
+            "response.output_text.done",
+            with(json!({"text": text, "logprobs": []})),
+        ),
         ("response.content_part.done", with(part(&text))),
-        ("response.output_item.done", json!({"output_index": 0, "item": message(&text)})),
-        ("response.completed", json!({"response": response(model, "completed", &text, words.len())})),
+        (
+            "response.output_item.done",
+            json!({"output_index": 0, "item": message(&text)}),
+        ),
+        (
+            "response.completed",
+            json!({"response": response(model, "completed", &text, words.len())}),
+        ),
     ] {
         write!(end, "{}", next(kind, data)).ok();
     }

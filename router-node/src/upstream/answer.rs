@@ -89,7 +89,10 @@ impl AnswerBody {
         let mut rest = BytesMut::new();
         while let Some(chunk) = timeout(idle, self.chunk()).await.map_err(|_| None)? {
             let chunk = chunk.map_err(Some)?;
-            let length = first.len().saturating_add(rest.len()).saturating_add(chunk.len());
+            let length = first
+                .len()
+                .saturating_add(rest.len())
+                .saturating_add(chunk.len());
             if length > max {
                 return Ok(None);
             }
@@ -102,14 +105,20 @@ impl AnswerBody {
             }
             rest.extend_from_slice(&chunk);
         }
-        Ok(Some(if rest.is_empty() { first } else { rest.freeze() }))
+        Ok(Some(if rest.is_empty() {
+            first
+        } else {
+            rest.freeze()
+        }))
     }
 
     /// At most the first `max` bytes; what follows is not read. A break ends it early.
     pub(crate) async fn head(&mut self, max: usize) -> Bytes {
         let mut out = BytesMut::new();
         while out.len() < max {
-            let Some(Ok(chunk)) = self.chunk().await else { break };
+            let Some(Ok(chunk)) = self.chunk().await else {
+                break;
+            };
             let room = max.saturating_sub(out.len());
             out.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         }

@@ -69,7 +69,8 @@ fn through(url: &str) -> Result<Inner, ProxyError> {
     };
     let host = host.trim_end_matches('/');
     let uri = |scheme: &str| {
-        Uri::try_from(format!("{scheme}://{host}/")).map_err(|_| ProxyError("its host is not valid"))
+        Uri::try_from(format!("{scheme}://{host}/"))
+            .map_err(|_| ProxyError("its host is not valid"))
     };
     match scheme {
         "http" => {
@@ -144,11 +145,9 @@ fn tls_config() -> Arc<rustls::ClientConfig> {
             let builder = rustls::ClientConfig::builder_with_provider(provider)
                 .with_protocol_versions(rustls::ALL_VERSIONS);
             match builder {
-                Ok(builder) => Arc::new(
-                    builder
-                        .with_root_certificates(roots)
-                        .with_no_client_auth(),
-                ),
+                Ok(builder) => {
+                    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+                }
                 // The ring provider supports every version; this arm keeps us total.
                 Err(_) => Arc::new(
                     rustls::ClientConfig::builder()

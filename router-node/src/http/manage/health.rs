@@ -139,7 +139,10 @@ pub(super) async fn monitoring(Here(worker): Here) -> HttpResponse {
         .iter()
         .filter(|(_, c)| c.cooling > 0)
         .map(|(provider, c)| {
-            let total = c.healthy.saturating_add(c.cooling).saturating_add(c.terminal);
+            let total = c
+                .healthy
+                .saturating_add(c.cooling)
+                .saturating_add(c.terminal);
             let health = json!({"coolingDown": c.cooling, "total": total,
                 "soonestRetryAfterMs": c.soonest_ms});
             (provider, health)

@@ -53,7 +53,9 @@ pub(super) async fn connections(
         wanted.is_none_or(|provider| slot.provider.id.as_str() == provider)
     };
     let order = routing.config.connections.iter();
-    let slots = order.filter_map(|c| routing.slots.get(&c.id)).map(|slot| &**slot);
+    let slots = order
+        .filter_map(|c| routing.slots.get(&c.id))
+        .map(|slot| &**slot);
     let slots: Vec<&Slot> = slots.filter(of_it).collect();
     let rows: Vec<Value> = slots
         .iter()
@@ -214,15 +216,19 @@ async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Dur
     for provider in manager.routing.providers.values() {
         let id = &provider.provider.id;
         let named = wanted.provider.as_deref().is_none_or(|p| p == id.as_str());
-        let holds = wanted
-            .connection
-            .as_deref()
-            .is_none_or(|c| provider.all.iter().any(|slot| slot.connection.id.as_str() == c));
+        let holds = wanted.connection.as_deref().is_none_or(|c| {
+            provider
+                .all
+                .iter()
+                .any(|slot| slot.connection.id.as_str() == c)
+        });
         let Some(owner) = provider.breaker.owner().filter(|_| named && holds) else {
             continue;
         };
         let tripped = !provider.breaker.breaker().is_clean();
-        let told = owner.send(Report::<ProviderBreaker>(BreakerEvent::Reset)).await;
+        let told = owner
+            .send(Report::<ProviderBreaker>(BreakerEvent::Reset))
+            .await;
         durable.push(told.ok().and_then(|reported| reported.durable));
         count = count.saturating_add(usize::from(tripped));
     }
@@ -252,7 +258,9 @@ async fn reset_slot(slot: &Slot, durable: &mut Durable) -> bool {
     let Some(owner) = slot.cell.owner() else {
         return false;
     };
-    let told = owner.send(Report::<ConnectionHealth>(HealthEvent::Reset)).await;
+    let told = owner
+        .send(Report::<ConnectionHealth>(HealthEvent::Reset))
+        .await;
     match told {
         Ok(reported) => {
             let changed = reported.durable.is_some();

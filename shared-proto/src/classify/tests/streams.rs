@@ -83,6 +83,7 @@ fn failures_below_http() {
     let counted = [
         T::ConnectFailed,
         T::ConnectTimeout,
+        T::HeadersTimeout,
         T::Reset,
         T::ProxyUnreachable,
     ];
