@@ -1,6 +1,7 @@
 //! The command line.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
+use std::io::Write as IoWrite;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,12 +15,8 @@ use crate::observe::init_log;
 /// Puts one URL in front of many LLM accounts, and knows which of them may be
 /// used now.
 ///
-/// Without any configuration it listens on 127.0.0.1:8080, keeps its state in
-/// ./omniroute-data, and uses one connection for each provider whose usual
-/// variable is set (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, ...)
-/// besides the built-in simulated provider.
 #[derive(Debug, Parser)]
-#[command(name = "router-node", version, max_term_width = 100)]
+#[command(name = "router-node", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -27,28 +24,38 @@ struct Cli {
     start: Start,
 }
 
+/// What `--help` adds.
+const AFTER_HELP: &str = "\
+Without any configuration the router listens on 127.0.0.1:8080, keeps its state in
+./omniroute-data, and uses one connection for each provider whose usual variable is
+set (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, ...) besides the built-in
+simulated provider.
+
+Variables: OMNIROUTE_CONFIG, OMNIROUTE_LISTEN, OMNIROUTE_ADMIN_LISTEN,
+OMNIROUTE_STORE_URL, OMNIROUTE_ADMIN_TOKEN, OMNIROUTE_NODE_ID, RUST_LOG.";
+
 #[derive(Debug, Args)]
 struct Start {
     #[command(flatten)]
     file: FileArg,
-    /// Address to listen on, such as 127.0.0.1:8080 [env: OMNIROUTE_LISTEN]
+    /// Address to listen on, such as 127.0.0.1:8080 (or `OMNIROUTE_LISTEN`)
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Where state lives: embedded:DIR or embedded:memory [env: OMNIROUTE_STORE_URL]
+    /// Where state lives: `embedded:DIR` or `embedded:memory` (or `OMNIROUTE_STORE_URL`)
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct FileArg {
-    /// The configuration file; else $OMNIROUTE_CONFIG, else ./omniroute.yaml if it is there
+    /// The configuration file; else `$OMNIROUTE_CONFIG`, else `./omniroute.yaml` if it is there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Validate the configuration: every problem at once, each with file:line and the key's path
+    /// Validate the configuration: every problem at once, each with its line and the key's path
     Check(FileArg),
     /// Print a new API key and its sha256 for `apiKeys`
     Keygen,
@@ -106,12 +113,13 @@ fn check(file: Option<PathBuf>) -> ExitCode {
         Ok(loaded) => {
             let config = &loaded.config;
             let mut text = lines("warning: ", &loaded.warnings);
-            text.push_str(&format!(
-                "{name}: ok ({} connections, {} combos, {} API keys)",
-                config.connections.len(),
-                config.combos.len(),
-                config.api_keys.len()
-            ));
+            let (connections, combos) = (config.connections.len(), config.combos.len());
+            let keys = config.api_keys.len();
+            text.push_str(&name);
+            let counts = format!("{connections} connections, {combos} combos, {keys} API keys");
+            text.push_str(": ok (");
+            text.push_str(&counts);
+            text.push(')');
             print(&text)
         }
         Err(problems) => {
@@ -123,10 +131,12 @@ fn check(file: Option<PathBuf>) -> ExitCode {
 }
 
 fn lines(prefix: &str, problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(|problem| format!("{prefix}{problem}\n"))
-        .collect()
+    let mut text = String::new();
+    for problem in problems {
+        // Writing to a string can't fail.
+        writeln!(text, "{prefix}{problem}").ok();
+    }
+    text
 }
 
 fn keygen() -> String {
@@ -134,12 +144,18 @@ fn keygen() -> String {
     let random = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
     let key = format!("omr_{}{}", random[0].simple(), random[1].simple());
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-    let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("key: {key}\nsha256: {hash}")
+    let mut hex = String::new();
+    for byte in hash {
+        write!(hex, "{byte:02x}").ok();
+    }
+    format!("key: {key}\nsha256: {hex}")
 }
 
 fn print(text: &str) -> ExitCode {
-    match writeln!(std::io::stdout().lock(), "{text}") {
+    match IoWrite::write_all(
+        &mut std::io::stdout().lock(),
+        format!("{text}\n").as_bytes(),
+    ) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader closed the pipe: nothing more to do.
         Err(_) => ExitCode::FAILURE,
@@ -147,6 +163,10 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(text: &str) -> ExitCode {
-    writeln!(std::io::stderr().lock(), "{text}").ok();
+    IoWrite::write_all(
+        &mut std::io::stderr().lock(),
+        format!("{text}\n").as_bytes(),
+    )
+    .ok();
     ExitCode::FAILURE
 }

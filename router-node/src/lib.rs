@@ -20,5 +20,6 @@ mod observe;
 mod request;
 mod routing;
 mod simulated;
+mod timer;
 mod upstream;
 mod welcome;

@@ -35,6 +35,7 @@ use facts::Facts;
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
+use resolve::Targets;
 use trace::{Attempt, Trace, millis};
 use transition::Durable;
 
@@ -72,41 +73,23 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
         Ok(targets) => targets,
         Err(error) => return refused(error, trace),
     };
-    let settings = &request.routing.config.settings;
     let mut picker = Picker::new(&targets, request.key.as_deref());
     picker.note_foreign(&mut trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
+        let picked = next_step(&request, &targets, &mut picker, &mut waits, &mut trace).await;
         let now = request.worker.now();
-        let exhausted = trace.attempts() >= settings.max_attempts as usize;
-        let (candidate, probe) = match picker.next(now, &mut trace) {
-            Pick::Try(candidate) if !exhausted => (candidate, None),
-            Pick::Probe(candidate) if !exhausted => {
-                match transition::claim_probe(&candidate).await {
-                    Some(generation) => (candidate, Some(generation)),
-                    None => {
-                        picker.not_claimed(&candidate, now, &mut trace);
-                        continue;
-                    }
-                }
+        let (candidate, probe) = match picked {
+            Picked::Go(candidate, probe) => (candidate, probe),
+            Picked::Wait(wait) => {
+                trace.wait(wait);
+                tokio::time::sleep(wait).await;
+                picker.restart();
+                continue;
             }
-            Pick::Nobody if !targets.combo && !exhausted => {
-                if let Some(wait) = waits.next(&settings.wait_for_cooldown, &picker, now) {
-                    trace.edit(|record| {
-                        record.waits_ms.push(millis(wait));
-                        // What was cooling before the wait is judged anew after it.
-                        record.excluded.clear();
-                        record.more_excluded = 0;
-                    });
-                    tokio::time::sleep(wait).await;
-                    picker.restart();
-                    continue;
-                }
-                break;
-            }
-            Pick::Try(_) | Pick::Probe(_) | Pick::Nobody => break,
+            Picked::Nobody => break,
         };
         picker.tried(&candidate);
         let mut after = After::new(&request, candidate, now, probe);
@@ -141,6 +124,48 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     };
     let error = refusal.answer(&trace);
     refused(error, trace)
+}
+
+/// Decides what the plan does next.
+async fn next_step(
+    request: &Admitted,
+    targets: &Targets,
+    picker: &mut Picker<'_>,
+    waits: &mut Waits,
+    trace: &mut Trace,
+) -> Picked {
+    let settings = &request.routing.config.settings;
+    if trace.attempts() >= settings.max_attempts as usize {
+        return Picked::Nobody;
+    }
+    loop {
+        let now = request.worker.now();
+        match picker.next(now, trace) {
+            Pick::Try(candidate) => return Picked::Go(candidate, None),
+            Pick::Probe(candidate) => {
+                let claim = transition::claim_probe(&candidate).await;
+                if claim.is_some() {
+                    return Picked::Go(candidate, claim);
+                }
+                picker.not_claimed(&candidate, now, trace);
+            }
+            Pick::Nobody if targets.combo => return Picked::Nobody,
+            Pick::Nobody => {
+                let wait = waits.next(&settings.wait_for_cooldown, picker, now);
+                return wait.map_or(Picked::Nobody, Picked::Wait);
+            }
+        }
+    }
+}
+
+/// What the plan does next.
+enum Picked {
+    /// Call this candidate, under this claim of its provider's probe.
+    Go(Candidate, Option<u64>),
+    /// Wait for a cooling connection.
+    Wait(Duration),
+    /// Answer with what is known.
+    Nobody,
 }
 
 async fn serve(success: Success, mut after: After, trace: Trace) -> Served {

@@ -30,6 +30,7 @@ use shared_proto::protocol::Protocol;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::facts::Facts;
+use crate::timer::after;
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
 
 /// Tokens of one answer at most.
@@ -85,7 +86,8 @@ pub(crate) async fn answer(
         .strip_prefix("status-")
         .and_then(|status| status.parse().ok());
     let status = status.filter(|status| (400..600).contains(status));
-    if let Some(status) = status.or(script.fails.then_some(503)) {
+    let failing = script.fails.then_some(503);
+    if let Some(status) = status.or(failing) {
         return refusal(status, &script);
     }
     let words: Vec<String> = if model == "echo" {
@@ -185,7 +187,7 @@ impl SimulatedBody {
         Self {
             chunks,
             pause: paced.then(|| {
-                let first = sleep_until(Instant::now() + script.pause);
+                let first = sleep_until(after(Instant::now(), script.pause));
                 (script.pause, Box::pin(first))
             }),
             end,
@@ -206,7 +208,7 @@ impl SimulatedBody {
         }
         if let Some((every, timer)) = &mut self.pause {
             std::task::ready!(timer.as_mut().poll(cx));
-            timer.as_mut().reset(Instant::now() + *every);
+            timer.as_mut().reset(after(Instant::now(), *every));
         }
         Poll::Ready(self.chunks.pop_front().map(Ok))
     }

@@ -42,7 +42,7 @@ pub(crate) fn example(address: SocketAddr, config: &Config) -> String {
     let host = match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => format!("127.0.0.1:{}", v4.port()),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => format!("[::1]:{}", v6.port()),
-        address => address.to_string(),
+        SocketAddr::V4(_) | SocketAddr::V6(_) => address.to_string(),
     };
     let key = if config.api_keys.is_empty() {
         ""

@@ -25,6 +25,8 @@
 //! dropped, so it cannot keep the breaker open, and one whose attempt began
 //! before the breaker closed again belongs to the outage that is over.
 
+mod event;
+mod record;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -32,11 +34,14 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
-use crate::failure::Reason;
 use crate::id::ConnectionId;
 use crate::mirror::key;
 use crate::mirror::record::Body;
 
+pub use event::{Admission, BreakerEvent, BreakerOutcome, BreakerStep};
+pub use record::{
+    BreakerState, Counted, FailureKind, KindCounts, Probe, Transition, TransitionReason,
+};
 pub use rules::{BreakerRules, KindOverrides, counted_status, counts};
 
 /// One connection's failures are counted once in this time, ms.
@@ -47,60 +52,6 @@ pub const MAX_RECENT: usize = 512;
 
 /// Transitions kept.
 pub const MAX_HISTORY: usize = 20;
-
-/// What the breaker does with requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum BreakerState {
-    /// Lets all pass.
-    #[default]
-    Closed,
-    /// Lets all pass, but failures pile up.
-    Degraded,
-    /// Lets none pass.
-    Open,
-    /// Lets one pass, to see.
-    HalfOpen,
-}
-
-impl BreakerState {
-    /// The word used in JSON and metric labels.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "CLOSED",
-            Self::Degraded => "DEGRADED",
-            Self::Open => "OPEN",
-            Self::HalfOpen => "HALF_OPEN",
-        }
-    }
-}
-
-/// The breaker's own, coarse kinds of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureKind {
-    /// Too many requests.
-    RateLimit,
-    /// A quota is used up.
-    QuotaExhausted,
-    /// Anything that may pass by itself.
-    Transient,
-}
-
-impl From<Reason> for FailureKind {
-    fn from(reason: Reason) -> Self {
-        match reason {
-            Reason::RateLimitExceeded => Self::RateLimit,
-            Reason::QuotaExhausted => Self::QuotaExhausted,
-            Reason::ModelCapacity
-            | Reason::ServerError
-            | Reason::AuthError
-            | Reason::NotFound
-            | Reason::ServiceNotRunning
-            | Reason::Unknown => Self::Transient,
-        }
-    }
-}
 
 /// What is remembered about a provider. The default is a closed breaker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -132,188 +83,16 @@ pub struct ProviderBreaker {
     pub history: Vec<Transition>,
 }
 
-/// Counted failures by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KindCounts {
-    /// Of [`FailureKind::RateLimit`].
-    pub rate_limit: u32,
-    /// Of [`FailureKind::QuotaExhausted`].
-    pub quota_exhausted: u32,
-    /// Of [`FailureKind::Transient`].
-    pub transient: u32,
-}
-
-impl KindCounts {
-    fn add(&mut self, kind: FailureKind) {
-        let count = match kind {
-            FailureKind::RateLimit => &mut self.rate_limit,
-            FailureKind::QuotaExhausted => &mut self.quota_exhausted,
-            FailureKind::Transient => &mut self.transient,
-        };
-        *count = count.saturating_add(1);
-    }
-}
-
-/// A claimed try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Probe {
-    /// What its result has to carry.
-    pub generation: u64,
-    /// When it was claimed.
-    pub started_at: Millis,
-    /// When somebody else may claim.
-    pub deadline: Millis,
-}
-
-/// A connection whose failure was counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    /// Which one.
-    pub connection: ConnectionId,
-    /// When.
-    pub at: Millis,
-}
-
-/// A change of state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Transition {
-    /// The state before.
-    pub from: BreakerState,
-    /// The state after.
-    pub to: BreakerState,
-    /// When.
-    pub at: Millis,
-    /// The count after it.
-    pub failure_count: u32,
-    /// Why.
-    pub reason: TransitionReason,
-}
-
-/// Why the state changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TransitionReason {
-    /// A threshold was reached.
-    Threshold,
-    /// The open time ended.
-    Elapsed,
-    /// The try failed.
-    ProbeFailed,
-    /// The try succeeded.
-    ProbeSucceeded,
-    /// Successes brought the count down.
-    Eased,
-    /// An operator asked to forget.
-    Reset,
-}
-
-/// Something that happened at the provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BreakerEvent {
-    /// An attempt failed in a way that counts (see [`counts`]).
-    Failed {
-        /// When the attempt was dispatched.
-        started_at: Millis,
-        /// Over which connection.
-        connection: ConnectionId,
-        /// The breaker's kind of the failure.
-        kind: FailureKind,
-        /// The claim it went out under.
-        probe_generation: Option<u64>,
-    },
-    /// An attempt succeeded.
-    Succeeded {
-        /// When the attempt was dispatched.
-        started_at: Millis,
-        /// The claim it went out under.
-        probe_generation: Option<u64>,
-    },
-    /// A request wants to try.
-    ClaimProbe,
-    /// A try ended without a verdict: the client went away, or the failure says nothing about the provider.
-    ReleaseProbe {
-        /// Its claim.
-        generation: u64,
-    },
-    /// An operator asked to forget.
-    Reset,
-}
-
-/// What an event did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerOutcome {
-    /// A failure was counted; the breaker lets pass as before.
-    Counted,
-    /// The breaker opened, or opened again.
-    Opened,
-    /// A success took one off.
-    Eased,
-    /// The breaker closed after having been open, or was reset.
-    Closed,
-    /// The slot is the caller's.
-    Claimed {
-        /// What the result has to carry.
-        generation: u64,
-        /// When somebody else may claim.
-        deadline: Millis,
-    },
-    /// The slot is free again.
-    Released,
-    /// No slot is needed.
-    NotNeeded,
-    /// No slot is free.
-    Refused {
-        /// When to ask again, ms.
-        retry_after_ms: u64,
-    },
-    /// Met while open.
-    IgnoredOpen,
-    /// Its attempt began too early to tell anything new.
-    IgnoredStale,
-    /// The connection was counted a moment ago.
-    IgnoredDuplicate,
-    /// Its claim stands no more.
-    IgnoredGeneration,
-    /// Nothing to do.
-    Nothing,
-}
-
-/// The result of one event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BreakerStep {
-    /// The state to go on with.
-    pub state: ProviderBreaker,
-    /// Whether it differs from the one before, that is, whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: BreakerOutcome,
-}
-
-/// Whether a request may go out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// Yes.
-    Admit,
-    /// Only as the one try: claim the slot first.
-    Probe,
-    /// No.
-    Reject {
-        /// When to ask again, ms.
-        retry_after_ms: u64,
-    },
-}
-
 // === reading ===
 
 impl ProviderBreaker {
     /// The state at `now`. An open time that passed is over without an event.
     pub fn state(&self, now: Millis) -> BreakerState {
-        match self.written {
-            BreakerState::Open if self.open_until.is_none_or(|until| until <= now) => {
-                BreakerState::HalfOpen
-            }
-            written => written,
+        let is_over = self.open_until.is_none_or(|until| until <= now);
+        if self.written == BreakerState::Open && is_over {
+            BreakerState::HalfOpen
+        } else {
+            self.written
         }
     }
 
@@ -362,7 +141,10 @@ impl ProviderBreaker {
             } => match self.judge(*started_at, *probe_generation, now) {
                 Verdict::Ignored(outcome) => self.kept(outcome),
                 Verdict::OfTheTry => self.reopened(*kind, now, rules),
-                Verdict::Ordinary => self.failed(*started_at, connection, *kind, now, rules),
+                Verdict::Ordinary => match self.not_news(*started_at, connection, now) {
+                    Some(outcome) => self.kept(outcome),
+                    None => self.failed(connection, *kind, now, rules),
+                },
             },
             BreakerEvent::Succeeded {
                 started_at,
@@ -401,24 +183,31 @@ impl ProviderBreaker {
         Verdict::Ignored(outcome)
     }
 
-    fn failed(
+    /// Why a failure met while requests pass is not counted.
+    fn not_news(
         &self,
         started_at: Millis,
+        connection: &ConnectionId,
+        now: Millis,
+    ) -> Option<BreakerOutcome> {
+        if self.closed_at.is_some_and(|at| started_at < at) {
+            return Some(BreakerOutcome::IgnoredStale);
+        }
+        let mut recent = self.recent.iter().filter(|counted| counted.is_recent(now));
+        recent
+            .any(|counted| counted.connection == *connection)
+            .then_some(BreakerOutcome::IgnoredDuplicate)
+    }
+
+    fn failed(
+        &self,
         connection: &ConnectionId,
         kind: FailureKind,
         now: Millis,
         rules: &BreakerRules,
     ) -> BreakerStep {
-        if self.closed_at.is_some_and(|at| started_at < at) {
-            return self.kept(BreakerOutcome::IgnoredStale);
-        }
-        let is_recent = |counted: &Counted| now.since(counted.at) < DEDUPE_MS;
-        let mut recent = self.recent.iter().filter(|counted| is_recent(counted));
-        if recent.any(|counted| counted.connection == *connection) {
-            return self.kept(BreakerOutcome::IgnoredDuplicate);
-        }
         let mut state = self.counting(kind, now);
-        state.recent.retain(is_recent);
+        state.recent.retain(|counted| counted.is_recent(now));
         if state.recent.len() >= MAX_RECENT {
             state.recent.remove(0);
         }

@@ -31,7 +31,9 @@
 //! comes back step by step. Decay is read, never written: see
 //! [`ConnectionHealth::level`].
 
+mod event;
 mod imported;
+mod record;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -39,13 +41,13 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
-use crate::failure::{
-    Blame, Cooldown, ErrorType, Failure, HintSource, Reason, ResetHint, Terminal,
-};
+use crate::failure::{Blame, Cooldown, Failure, HintSource, ResetHint, Terminal};
 use crate::mirror::key;
 use crate::mirror::record::Body;
 
+pub use event::{Blocked, HealthEvent, Outcome, Status, Step};
 pub use imported::parse_until;
+pub use record::{ErrorSource, LastError, TerminalState};
 pub use rules::HealthRules;
 
 /// Shortest time a level is kept after its cooldown ended, ms.
@@ -58,9 +60,6 @@ pub const EXTEND_MIN_MS: u64 = 1_000;
 /// A failure that changes nothing but the error fields is written at most this
 /// often, ms, so that the log does not grow with the number of requests.
 pub const NOTE_EVERY_MS: u64 = 5_000;
-
-const MESSAGE_CHARS: usize = 300;
-const CODE_CHARS: usize = 64;
 
 /// What is remembered about a connection. The default is a healthy one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,160 +88,6 @@ pub struct ConnectionHealth {
     /// Which credential the failures were of, as [`HealthRules::credential`]
     /// tells them apart; another one starts afresh.
     pub credential: Option<u64>,
-}
-
-/// A state that no timer ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TerminalState {
-    /// Which one.
-    pub kind: Terminal,
-    /// What tells, for instance, a deactivated account from another ban.
-    #[serde(default)]
-    pub sub_reason: Option<ErrorType>,
-    /// When it was set.
-    pub at: Millis,
-}
-
-/// A failure as it is stored and shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastError {
-    /// The second classifier's word.
-    #[serde(default)]
-    pub error_type: Option<ErrorType>,
-    /// Why it failed.
-    pub reason: Reason,
-    /// The status after restatement.
-    pub status: u16,
-    /// The upstream's own code, at most 64 characters.
-    #[serde(default)]
-    pub code: Option<String>,
-    /// When it was seen.
-    pub at: Millis,
-    /// Sanitised words, at most 300 characters.
-    #[serde(default)]
-    pub message: String,
-    /// Whose status it is.
-    #[serde(default)]
-    pub source: ErrorSource,
-    /// The rule that decided.
-    #[serde(default)]
-    pub rule: String,
-}
-
-/// Whose status a stored failure carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorSource {
-    /// The upstream's, or the one a transport failure stands for.
-    #[default]
-    Upstream,
-    /// A restatement rule's.
-    Restated,
-}
-
-impl ErrorSource {
-    /// The word used in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::Restated => "restated",
-        }
-    }
-}
-
-/// Something that happened to the connection.
-#[derive(Clone, Debug, PartialEq)]
-pub enum HealthEvent {
-    /// An attempt failed.
-    Failed {
-        /// When the attempt was dispatched to this connection, not when its request arrived.
-        started_at: Millis,
-        /// What the classifier made of it.
-        failure: Failure,
-    },
-    /// An attempt succeeded.
-    Succeeded {
-        /// When the attempt was dispatched to this connection.
-        started_at: Millis,
-    },
-    /// An operator asked to forget.
-    Reset,
-    /// The connection presents another credential now. A refreshed token of the
-    /// same account is not another credential.
-    CredentialsChanged,
-}
-
-/// What an event did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The connection cools now.
-    Cooled {
-        /// For this long, ms.
-        cooldown_ms: u64,
-        /// Whether the upstream's announcement decided.
-        hinted: bool,
-    },
-    /// It became terminal.
-    Terminal(Terminal),
-    /// Only the error fields changed.
-    Noted,
-    /// Everything held against it is gone.
-    Recovered,
-    /// It cools already; nothing was counted.
-    Cooling,
-    /// It is terminal already; nothing was counted.
-    AlreadyTerminal,
-    /// The attempt began too early to tell anything new.
-    Stale,
-    /// Nothing to remember here.
-    Nothing,
-}
-
-/// The result of one event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The state to go on with.
-    pub state: ConnectionHealth,
-    /// Whether it differs from the one before, that is, whether to commit it.
-    pub changed: bool,
-    /// What is left of the cooldown, ms; 0 when it may be used or is terminal.
-    pub remaining_ms: u64,
-    /// What happened.
-    pub outcome: Outcome,
-}
-
-/// What the state is called at a given time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It may be used.
-    Active,
-    /// It cools.
-    Unavailable,
-    /// No timer brings it back.
-    Terminal(Terminal),
-}
-
-impl Status {
-    /// The word of `testStatus`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Unavailable => "unavailable",
-            Self::Terminal(kind) => kind.as_str(),
-        }
-    }
-}
-
-/// Why a connection may not be used now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blocked {
-    /// Until this time.
-    Cooling {
-        /// The first moment it may be used again.
-        until: Millis,
-    },
-    /// Until somebody does something.
-    Terminal(Terminal),
 }
 
 // === reading ===
@@ -313,8 +158,7 @@ impl ConnectionHealth {
         self.settled_at.is_some_and(|at| started_at <= at)
     }
 
-    /// Whether it holds nothing against the connection: a success or a reset
-    /// would change nothing.
+    /// Whether it holds nothing against the connection.
     pub fn is_clean(&self) -> bool {
         self.terminal.is_none()
             && self.cooldown_until.is_none()
@@ -531,25 +375,6 @@ impl ConnectionHealth {
             state: self,
             changed: true,
             outcome,
-        }
-    }
-}
-
-impl LastError {
-    fn new(failure: &Failure, at: Millis) -> Self {
-        let code = failure.upstream_code.as_ref();
-        Self {
-            error_type: failure.error_type,
-            reason: failure.reason,
-            status: failure.status,
-            code: code.map(|code| code.chars().take(CODE_CHARS).collect()),
-            at,
-            message: failure.message.chars().take(MESSAGE_CHARS).collect(),
-            source: match failure.restated {
-                Some(_) => ErrorSource::Restated,
-                None => ErrorSource::Upstream,
-            },
-            rule: failure.rule.clone(),
         }
     }
 }

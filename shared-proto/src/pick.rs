@@ -4,8 +4,10 @@
 //! |---|---|
 //! | this one | the order in which a strategy tries a combo's targets |
 //! | [`ready`] | which connection of a provider is tried first |
+//! | [`exclusion`] | why a target is not tried |
 //! | [`refusal`] | the answer when every target was excluded or failed |
 
+pub mod exclusion;
 pub mod ready;
 pub mod refusal;
 #[cfg(test)]
@@ -13,8 +15,9 @@ mod tests;
 
 use crate::config::{StrategyName, Target};
 
+pub use exclusion::{Exclusion, ExclusionReason};
 pub use ready::ReadyIndex;
-pub use refusal::{Exclusion, ExclusionReason, Refusal};
+pub use refusal::Refusal;
 
 /// The order in which `strategy` tries `targets`: indexes into the list, each
 /// exactly once. Availability does not change the order; targets that may not

@@ -181,7 +181,7 @@ async fn tool_calls_of_every_shape_go_through() {
     let calls: Vec<(u64, Option<String>, String)> = events(&got)
         .iter()
         .filter_map(|event| serde_json::from_str::<serde_json::Value>(&event.data).ok())
-        .flat_map(|chunk| {
+        .filter_map(|chunk| {
             chunk["choices"][0]["delta"]["tool_calls"]
                 .as_array()
                 .cloned()

@@ -36,14 +36,17 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
         let call = move |here: Here, request: HttpRequest, payload: web::Payload| {
             serve(protocol, here, request, payload)
         };
-        let wrong = move |request: HttpRequest| wrong_method(request, protocol.into(), "POST");
+        let wrong = move |request: HttpRequest| {
+            std::future::ready(wrong_method(&request, protocol.into(), "POST"))
+        };
         service.service(
             web::resource(format!("/{}", protocol.path()))
                 .post(call)
                 .default_service(web::to(wrong)),
         );
     }
-    let wrong = |request: HttpRequest| wrong_method(request, Shape::OpenAi, "GET");
+    let wrong =
+        |request: HttpRequest| std::future::ready(wrong_method(&request, Shape::OpenAi, "GET"));
     service.service(
         web::resource("/models")
             .get(models)
@@ -56,14 +59,14 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
     );
 }
 
-async fn wrong_method(request: HttpRequest, shape: Shape, allowed: &'static str) -> HttpResponse {
+fn wrong_method(request: &HttpRequest, shape: Shape, allowed: &'static str) -> HttpResponse {
     let mut error = ClientError::new(
         405,
         "method_not_allowed",
         format!("{} is not allowed here; use {allowed}", request.method()),
     );
     error.headers.push(("allow", allowed.to_owned()));
-    error.response(shape, &request_id(&request))
+    error.response(shape, &request_id(request))
 }
 
 async fn serve(
@@ -91,13 +94,11 @@ async fn serve(
         // Past one silent interval the head goes out, and the plan goes on
         // inside the body: a proxy in front would give up on a silent answer.
         let mut planned: Pin<Box<dyn Future<Output = Served>>> = Box::pin(planned);
-        match tokio::time::timeout(keep_alive, &mut planned).await {
-            Ok(served) => served,
-            Err(_) => {
-                let body = StreamBody::waiting(planned, protocol, Arc::clone(&id), keep_alive);
-                return event_stream(StatusCode::OK, &id, None).body(body);
-            }
-        }
+        let Ok(served) = tokio::time::timeout(keep_alive, &mut planned).await else {
+            let body = StreamBody::waiting(planned, protocol, Arc::clone(&id), keep_alive);
+            return event_stream(StatusCode::OK, &id, None).body(body);
+        };
+        served
     } else {
         planned.await
     };

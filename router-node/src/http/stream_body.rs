@@ -18,6 +18,7 @@ use crate::request::Served;
 use crate::request::after::After;
 use crate::request::live::{Live, Step};
 use crate::request::refuse;
+use crate::timer::after;
 
 /// A comment every client ignores.
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -65,12 +66,12 @@ impl StreamBody {
     /// The body of a committed stream.
     pub(super) fn live(
         live: Box<Live>,
-        after: After,
+        obligations: After,
         protocol: Protocol,
         request_id: Arc<str>,
         every: Duration,
     ) -> Self {
-        let mut body = Self::new(State::Live(live, after), protocol, request_id, every);
+        let mut body = Self::new(State::Live(live, obligations), protocol, request_id, every);
         body.take_output();
         body
     }
@@ -78,7 +79,7 @@ impl StreamBody {
     fn new(state: State, protocol: Protocol, request_id: Arc<str>, every: Duration) -> Self {
         let keep_alive = (!every.is_zero()).then(|| KeepAlive {
             every,
-            timer: Box::pin(sleep_until(Instant::now() + every)),
+            timer: Box::pin(sleep_until(after(Instant::now(), every))),
         });
         Self {
             state,
@@ -91,10 +92,10 @@ impl StreamBody {
     }
 
     fn take_output(&mut self) {
-        if let State::Live(live, _) = &mut self.state {
-            if let Some(bytes) = live.relay().take_output() {
-                self.ready.push(bytes);
-            }
+        if let State::Live(live, _) = &mut self.state
+            && let Some(bytes) = live.relay().take_output()
+        {
+            self.ready.push(bytes);
         }
     }
 
@@ -103,7 +104,7 @@ impl StreamBody {
         self.yielded = false;
         let bytes = self.ready.take()?;
         if let Some(keep_alive) = &mut self.keep_alive {
-            let next = Instant::now() + keep_alive.every;
+            let next = after(Instant::now(), keep_alive.every);
             keep_alive.timer.as_mut().reset(next);
         }
         Some(bytes)

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal as _;
 
+use shared_proto::id::ApiKeyId;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
@@ -42,7 +43,7 @@ pub(super) fn request(record: &Record) {
         protocol = record.protocol.as_str(),
         model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,
-        api_key = record.api_key.as_ref().map(|key| key.as_str()),
+        api_key = record.api_key.as_ref().map(ApiKeyId::as_str),
         outcome = record.outcome.as_str(),
         status = record.status,
         code = record.error.as_ref().map(|error| error.code.as_str()),

@@ -137,6 +137,11 @@ impl Metrics {
             "Harmless oddities seen in upstream streams",
             self.quirks.clone(),
         );
+        self.register_state();
+    }
+
+    fn register_state(&mut self) {
+        let r = self.registry.sub_registry_with_prefix("omniroute");
         r.register(
             "cooldown_waits",
             "Waits inside a request for a cooling connection",

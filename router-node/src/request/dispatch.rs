@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request};
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
@@ -26,6 +26,7 @@ use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use crate::http::headers;
 use crate::simulated;
+use crate::timer::limit;
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
 use crate::upstream::{Clients, SendError, send_error};
 
@@ -97,7 +98,7 @@ impl<'a> Call<'a> {
             Err(TransportFailure::Reset) => self.send(candidate).await,
             other => other,
         };
-        let answer = answer.map_err(|kind| transport(kind))?;
+        let answer = answer.map_err(transport)?;
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(candidate, answer, now).await);
         }
@@ -128,7 +129,7 @@ impl<'a> Call<'a> {
             .request(candidate)
             .ok_or(TransportFailure::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
-        let proxy = proxy.map(|url| url.expose_secret());
+        let proxy = proxy.map(ExposeSecret::expose_secret);
         let sending = self
             .clients
             .send(request, proxy, timeouts.connect_ms)
@@ -247,17 +248,13 @@ impl<'a> Call<'a> {
         let max = self.config.server.max_response_bytes;
         let idle = limit(candidate.slot.provider.timeouts.byte_idle_ms);
         let status = Some(answer.status);
-        let failed = |failure| Err(Failed { status, failure });
-        let body = match answer.body.whole(max, idle).await {
-            Ok(Some(body)) => body,
-            Ok(None) => return failed(classify::stream_failure(BadAnswer::TooLarge)),
-            Err(None) => {
-                return failed(classify::transport_failure(TransportFailure::ByteIdle));
-            }
-            Err(Some(Broken)) => {
-                return failed(classify::transport_failure(TransportFailure::Reset));
-            }
+        let read = match answer.body.whole(max, idle).await {
+            Ok(Some(body)) => Ok(body),
+            Ok(None) => Err(classify::stream_failure(BadAnswer::TooLarge)),
+            Err(None) => Err(classify::transport_failure(TransportFailure::ByteIdle)),
+            Err(Some(Broken)) => Err(classify::transport_failure(TransportFailure::Reset)),
         };
+        let body = read.map_err(|failure| Failed { status, failure })?;
         let content_type = answer.content_type();
         let max_tokens = self.facts.max_tokens;
         let judge =
@@ -368,13 +365,5 @@ fn transport(kind: TransportFailure) -> Failed {
     Failed {
         status: None,
         failure: classify::transport_failure(kind),
-    }
-}
-
-/// A limit in ms as a duration; 0 is as good as never.
-pub(crate) fn limit(ms: u64) -> Duration {
-    match ms {
-        0 => Duration::from_secs(60 * 60 * 24 * 365),
-        ms => Duration::from_millis(ms),
     }
 }

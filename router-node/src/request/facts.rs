@@ -48,13 +48,12 @@ struct Typed<'a> {
 impl Facts {
     /// Reads the body of a request of `protocol`.
     pub(crate) fn read(protocol: Protocol, body: Bytes) -> Result<Self, ClientError> {
-        let text = std::str::from_utf8(&body)
-            .map_err(|_| invalid_json("it is not valid UTF-8".to_owned()))?;
+        let text = std::str::from_utf8(&body).map_err(|_| invalid_json("it is not valid UTF-8"))?;
         if !text.trim_start().starts_with('{') {
-            return Err(invalid_json("it is not a JSON object".to_owned()));
+            return Err(invalid_json("it is not a JSON object"));
         }
         let typed: Typed<'_> =
-            serde_json::from_str(text).map_err(|error| invalid_json(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| invalid_json(&error.to_string()))?;
         let raw = typed.model.ok_or_else(|| {
             ClientError::bad_request(
                 "missing_model",
@@ -76,11 +75,11 @@ impl Facts {
             .flatten()
             .find_map(|raw| raw.get().parse().ok());
         Ok(Self {
+            body,
             model,
             model_at,
             stream,
             max_tokens,
-            body,
         })
     }
 
@@ -129,7 +128,7 @@ fn flag(raw: Option<&RawValue>) -> Result<bool, ClientError> {
     }
 }
 
-fn invalid_json(why: String) -> ClientError {
+fn invalid_json(why: &str) -> ClientError {
     ClientError::bad_request(
         "invalid_json",
         None,

@@ -12,7 +12,7 @@ use shared_proto::protocol::Protocol;
 use shared_proto::stream::{RelayOptions, StreamFailure, StreamRelay, UpstreamEnd};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::dispatch::limit;
+use crate::timer::{after, limit};
 use crate::upstream::answer::{Answer, AnswerBody};
 
 /// How long the rest of a finished stream is read so that its connection can
@@ -161,12 +161,15 @@ impl Live {
 
     /// The earliest deadline, and what passing it means.
     fn deadline(&self) -> (Instant, TransportFailure) {
-        let idle = (self.last_byte + self.byte_idle, TransportFailure::ByteIdle);
+        let idle = (
+            after(self.last_byte, self.byte_idle),
+            TransportFailure::ByteIdle,
+        );
         let progress = if self.relay.committed() {
-            let at = self.last_progress + self.progress_idle;
+            let at = after(self.last_progress, self.progress_idle);
             (at, TransportFailure::ProgressIdle)
         } else {
-            let at = self.opened + self.first_content;
+            let at = after(self.opened, self.first_content);
             (at, TransportFailure::FirstContentTimeout)
         };
         if progress.0 <= idle.0 { progress } else { idle }

@@ -67,9 +67,10 @@ impl Refusal<'_> {
         let mut error = ClientError {
             kind: Some(rule.error_type),
             // The true time left; the rule's own is rounded to seconds.
-            retry_after_ms: rule
-                .retry_after_seconds
-                .map(|seconds| self.first_back().unwrap_or(seconds.saturating_mul(1000))),
+            retry_after_ms: rule.retry_after_seconds.map(|seconds| {
+                let rounded = seconds.saturating_mul(1000);
+                self.first_back().unwrap_or(rounded)
+            }),
             ..ClientError::new(rule.status, rule.code, self.words(excluded))
         };
         explain(&mut error, &rule.explanation);
@@ -266,10 +267,10 @@ pub(crate) fn tell(failure: &Failure, protocol: Protocol) -> ClientError {
         (_, Reason::ServerError | Reason::Unknown) => server_side(failure, messages),
     };
     let mut error = ClientError::new(status, code, &failure.message);
-    if failure.blame == Blame::Request {
-        if let Some(own) = &failure.upstream_code {
-            error.code.clone_from(own);
-        }
+    if failure.blame == Blame::Request
+        && let Some(own) = &failure.upstream_code
+    {
+        error.code.clone_from(own);
     }
     error
 }

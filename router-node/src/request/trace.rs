@@ -214,6 +214,16 @@ impl Trace {
             .map_or(0, |record| record.attempts.len())
     }
 
+    /// Notes a wait for a cooling connection. What was excluded before it is
+    /// judged anew after it.
+    pub(crate) fn wait(&mut self, wait: Duration) {
+        self.edit(|record| {
+            record.waits_ms.push(millis(wait));
+            record.excluded.clear();
+            record.more_excluded = 0;
+        });
+    }
+
     /// Notes a candidate that was not tried, and why. One that was already
     /// noted is noted anew.
     pub(crate) fn exclude(&mut self, exclusion: Excluded) {

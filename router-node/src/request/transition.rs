@@ -54,11 +54,8 @@ pub(crate) async fn failed(
         }
     }
     if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), on_breaker) {
-        if let Ok(Ok(reported)) =
-            tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
-        {
-            durable.push(reported.durable);
-        }
+        let told = tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await;
+        durable.push(told.ok().and_then(|told| told.ok()?.durable));
     }
     candidate.slot.cell.health().cooldown_until
 }
@@ -155,8 +152,9 @@ pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
         .await
         .ok()?
         .ok()?;
-    match reported.outcome {
-        BreakerOutcome::Claimed { generation, .. } => Some(generation),
-        _ => None,
+    if let BreakerOutcome::Claimed { generation, .. } = reported.outcome {
+        Some(generation)
+    } else {
+        None
     }
 }

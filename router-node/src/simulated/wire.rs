@@ -23,14 +23,7 @@ pub(super) fn last_user_text(body: &[u8]) -> String {
         .rev()
         .find(|turn| turn["role"] == "user" || turn.is_string());
     let text = match last {
-        Some(Value::String(text)) => text.clone(),
-        Some(turn) => match &turn["content"] {
-            Value::String(text) => text.clone(),
-            parts => {
-                let parts = parts.as_array().into_iter().flatten();
-                parts.filter_map(|part| part["text"].as_str()).collect()
-            }
-        },
+        Some(turn) => text_of(turn),
         None => String::new(),
     };
     let text = if text.is_empty() {
@@ -39,6 +32,16 @@ pub(super) fn last_user_text(body: &[u8]) -> String {
         text
     };
     text.chars().take(MAX_ECHO).collect()
+}
+
+/// The text of one turn: itself, its content, or its content's parts.
+fn text_of(turn: &Value) -> String {
+    let content = &turn["content"];
+    if let Some(text) = turn.as_str().or_else(|| content.as_str()) {
+        return text.to_owned();
+    }
+    let parts = content.as_array().into_iter().flatten();
+    parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
 /// The whole answer.

@@ -117,7 +117,7 @@ fn tcp() -> HttpConnector {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     // A half-open connection (sleep, a NAT that forgot it) shows within two minutes.
-    connector.set_keepalive(Some(Duration::from_secs(60)));
+    connector.set_keepalive(Some(Duration::from_mins(1)));
     connector.set_keepalive_interval(Some(Duration::from_secs(20)));
     connector.set_keepalive_retries(Some(3));
     connector

@@ -9,6 +9,7 @@ mod probe;
 mod vectors;
 
 use super::*;
+use crate::failure::Reason;
 
 pub(super) const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
 

@@ -9,6 +9,7 @@ mod news;
 mod vectors;
 
 use super::*;
+use crate::failure::{ErrorType, Reason};
 
 /// 2026-10-01T12:00:00Z.
 pub(super) const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);

@@ -9,8 +9,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::arithmetic_side_effects,
-    clippy::cognitive_complexity,
-    reason = "a check fails by panicking, counts to a few hundred, and each assertion is no branch"
+    reason = "a check fails by panicking, and counts to a few hundred"
 )]
 
 use std::sync::Arc;

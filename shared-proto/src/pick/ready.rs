@@ -55,16 +55,18 @@ impl Group {
         std::array::from_fn(|slot| self.0[slot].load(Ordering::SeqCst))
     }
 
-    /// The smallest word and its slot.
+    /// The smallest word and its slot, as a tournament without branches to mispredict.
     fn best(&self) -> (u64, usize) {
-        let mut best = (u64::MAX, 0);
-        for (slot, word) in self.words().into_iter().enumerate() {
-            if word < best.0 {
-                best = (word, slot);
-            }
-        }
-        best
+        let at = self.words();
+        let pair = |slot: usize, next: usize| smaller((at[slot], slot), (at[next], next));
+        let left = smaller(pair(0, 1), pair(2, 3));
+        let right = smaller(pair(4, 5), pair(6, 7));
+        smaller(left, right)
     }
+}
+
+const fn smaller(a: (u64, usize), b: (u64, usize)) -> (u64, usize) {
+    if b.0 < a.0 { b } else { a }
 }
 
 /// The connections of a provider, ordered for choice. See the module's text.
@@ -177,8 +179,15 @@ impl ReadyIndex {
     /// Puts right every word above leaf `i`, from the bottom up. It never stops
     /// early: when it returns, the change of leaf `i` has reached the top.
     fn repair_above(&self, i: usize) {
-        let mut place = i / FANOUT;
-        for level in (0..self.levels.len().saturating_sub(1)).rev() {
+        self.repair_up(self.levels.len().saturating_sub(1), i / FANOUT);
+    }
+
+    /// Puts right the word of group `group` of `level`, and every word above it.
+    /// Whoever changes a word has to go on to the top: another thread may have
+    /// taken what stood there for a moment up with it.
+    fn repair_up(&self, level: usize, group: usize) {
+        let mut place = group;
+        for level in (0..level).rev() {
             self.repair(level, place);
             place /= FANOUT;
         }
@@ -207,7 +216,7 @@ impl ReadyIndex {
     /// faster on the way down; the search that follows it then decides.
     fn descend(&self) -> Option<usize> {
         let mut place = 0;
-        for level in self.levels.iter() {
+        for level in &self.levels {
             let (word, slot) = level.get(place)?.best();
             if word & NOT_READY != 0 {
                 return None;
@@ -265,7 +274,7 @@ impl IterBest<'_> {
             }
         }
         if expected.is_some_and(|word| word != best) {
-            self.index.repair(level.saturating_sub(1), group);
+            self.index.repair_up(level, group);
         }
     }
 
@@ -306,13 +315,14 @@ impl FusedIterator for IterBest<'_> {}
 
 #[cfg(test)]
 impl ReadyIndex {
-    /// Every word above the leaves is the smallest of its group.
-    pub(super) fn assert_consistent(&self) {
-        for level in 1..self.levels.len() {
-            for (place, group) in self.levels[level].iter().enumerate() {
-                let above = self.word(level.saturating_sub(1), place).unwrap();
-                assert_eq!(above.load(Ordering::SeqCst), group.best().0);
-            }
-        }
+    /// Whether every word above the leaves is the smallest of its group.
+    pub(super) fn is_consistent(&self) -> bool {
+        (1..self.levels.len()).all(|level| {
+            let mut groups = self.levels[level].iter().enumerate();
+            groups.all(|(place, group)| {
+                let above = self.word(level.saturating_sub(1), place);
+                above.is_some_and(|word| word.load(Ordering::SeqCst) == group.best().0)
+            })
+        })
     }
 }

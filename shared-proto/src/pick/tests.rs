@@ -1,4 +1,8 @@
 //! Order of targets, refusals by the reference's cases, and the index against a naive model.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "small numbers chosen by the tests"
+)]
 
 mod ready;
 mod refusal;

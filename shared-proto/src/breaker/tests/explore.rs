@@ -66,6 +66,7 @@ fn check_counts(state: &ProviderBreaker) {
         BreakerState::Open | BreakerState::HalfOpen => {
             assert!(count >= RULES.failure_threshold);
             assert!(state.open_until.is_some());
+            assert!(state.recent.is_empty(), "nothing to tell apart");
         }
     }
     let is_half_open = state.written == BreakerState::HalfOpen;
@@ -82,10 +83,10 @@ fn explore(state: &ProviderBreaker, now: Millis, claims: (u64, u64), depth: u32,
         for event in alphabet(now, claims) {
             let step = state.step(&event, now, &RULES);
             check(state, &event, now, &step);
-            let claims = match step.outcome {
-                BreakerOutcome::Claimed { generation, .. } => (generation, claims.0),
-                _ => claims,
-            };
+            let mut claims = claims;
+            if let BreakerOutcome::Claimed { generation, .. } = step.outcome {
+                claims = (generation, claims.0);
+            }
             // Without a change only the time moved on, and the next event's time says that too.
             if step.changed {
                 explore(&step.state, now, claims, depth - 1, seen);

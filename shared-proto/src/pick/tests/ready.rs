@@ -1,6 +1,6 @@
 //! The index against a sorted list, and under several threads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
@@ -152,51 +152,99 @@ fn next(seed: &mut u64) -> usize {
     usize::try_from(*seed >> 33).unwrap()
 }
 
+/// One thread's part: a burst of everything that can happen.
+fn burst(index: &ReadyIndex, seed: &mut u64, len: usize, moves: usize) {
+    for _ in 0..moves {
+        let i = next(seed) % len;
+        match next(seed) % 4 {
+            0 => index.touch(i),
+            1 => index.set_ready(i, false),
+            2 => index.set_ready(i, true),
+            _ => index.iter_best().take(2).for_each(|best| index.touch(best)),
+        }
+    }
+}
+
+/// Once the writers rest: words agree, and what is ready is offered, in order.
+fn is_sound(index: &ReadyIndex, priorities: &[u32]) -> bool {
+    let agrees = index.is_consistent();
+    let mut offered: Vec<usize> = index.iter_best().collect();
+    let in_order = |w: &[usize]| priorities[w[0]] <= priorities[w[1]];
+    let is_ordered = offered.windows(2).all(in_order);
+    offered.sort_unstable();
+    let ready = (0..index.len()).filter(|i| index.is_ready(*i));
+    agrees && is_ordered && offered == ready.collect::<Vec<_>>()
+}
+
+/// A barrier that lets both go within nanoseconds, so that they really meet.
+#[derive(Default)]
+struct Line(AtomicUsize);
+
+impl Line {
+    /// Waits until both have crossed as often as `crossings` says.
+    fn cross(&self, crossings: usize) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let mut spins = 0_u32;
+        while self.0.load(Ordering::SeqCst) < 2 * crossings {
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(1_000) {
+                thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Many short episodes, so that many different last moves are seen at rest.
+/// Gives the number of those after which something was wrong. Nothing panics
+/// in here: the other thread would wait for ever.
+fn unsound_episodes(len: usize, count: usize) -> usize {
+    let priorities: Vec<u32> = (0_u32..).take(len).map(|i| i % 3).collect();
+    let index = ReadyIndex::new(&priorities);
+    let line = Line::default();
+    let unsound = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (index, line, priorities, unsound) = (&index, &line, &priorities, &unsound);
+            let mut seed = 88_172_645_463_325_252 + thread;
+            scope.spawn(move || {
+                for episode in 0..count {
+                    line.cross(2 * episode + 1);
+                    burst(index, &mut seed, len, 3);
+                    line.cross(2 * episode + 2);
+                    if thread == 0 && !is_sound(index, priorities) {
+                        unsound.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    unsound.into_inner()
+}
+
 #[test]
 fn no_leaf_is_lost_under_threads() {
-    const LEN: usize = 300;
-    const ROUNDS: usize = 60_000;
-    let priorities: Vec<u32> = (0_u32..).take(LEN).map(|i| i % 3).collect();
-    let index = ReadyIndex::new(&priorities);
+    assert_eq!(unsound_episodes(9, 40_000), 0);
+    assert_eq!(unsound_episodes(70, 10_000), 0);
+    assert_eq!(unsound_episodes(600, 1_000), 0);
+}
+
+#[test]
+fn a_reader_among_writers_is_never_offered_one_twice() {
+    const LEN: usize = 100;
+    let index = ReadyIndex::new(&[1; LEN]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let writers: Vec<_> = [1_u64, 22, 333, 4_444]
-            .into_iter()
-            .map(|mut seed| {
-                let index = &index;
-                scope.spawn(move || {
-                    for round in 0..ROUNDS {
-                        let i = next(&mut seed) % LEN;
-                        match round % 3 {
-                            0 => index.touch(i),
-                            1 => index.set_ready(i, next(&mut seed).is_multiple_of(2)),
-                            _ => index.iter_best().take(2).for_each(|best| index.touch(best)),
-                        }
-                    }
-                })
-            })
-            .collect();
-        scope.spawn(|| {
-            while !stop.load(Ordering::SeqCst) {
-                let mut seen = [false; LEN];
-                for i in index.iter_best() {
-                    assert!(!std::mem::replace(&mut seen[i], true), "offered twice");
-                }
-            }
+        let writer = scope.spawn(|| {
+            let mut seed = 5;
+            (0..4_000).for_each(|_| burst(&index, &mut seed, LEN, 12));
+            stop.store(true, Ordering::SeqCst);
         });
-        for writer in writers {
-            writer.join().unwrap();
+        while !stop.load(Ordering::SeqCst) && !writer.is_finished() {
+            let mut seen = [false; LEN];
+            for i in index.iter_best() {
+                assert!(!std::mem::replace(&mut seen[i], true));
+            }
         }
-        stop.store(true, Ordering::SeqCst);
     });
-    index.assert_consistent();
-    let ready: Vec<usize> = (0..LEN).filter(|i| index.is_ready(*i)).collect();
-    assert!(!ready.is_empty());
-    let mut offered: Vec<usize> = index.iter_best().collect();
-    let in_order = offered
-        .windows(2)
-        .all(|w| priorities[w[0]] <= priorities[w[1]]);
-    assert!(in_order);
-    offered.sort_unstable();
-    assert_eq!(offered, ready);
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::pick::refusal::*;
+use crate::pick::{Exclusion, ExclusionReason};
 
 fn excluded(
     provider: &str,

@@ -1,0 +1,100 @@
+//! What happens to a connection, and what comes of it.
+
+use crate::clock::Millis;
+use crate::failure::{Failure, Terminal};
+use crate::health::ConnectionHealth;
+
+/// Something that happened to the connection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HealthEvent {
+    /// An attempt failed.
+    Failed {
+        /// When the attempt was dispatched to this connection, not when its request arrived.
+        started_at: Millis,
+        /// What the classifier made of it.
+        failure: Failure,
+    },
+    /// An attempt succeeded.
+    Succeeded {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+    },
+    /// An operator asked to forget.
+    Reset,
+    /// The connection presents another credential now. A refreshed token of the
+    /// same account is not another credential.
+    CredentialsChanged,
+}
+
+/// What an event did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The connection cools now.
+    Cooled {
+        /// For this long, ms.
+        cooldown_ms: u64,
+        /// Whether the upstream's announcement decided.
+        hinted: bool,
+    },
+    /// It became terminal.
+    Terminal(Terminal),
+    /// Only the error fields changed.
+    Noted,
+    /// Everything held against it is gone.
+    Recovered,
+    /// It cools already; nothing was counted.
+    Cooling,
+    /// It is terminal already; nothing was counted.
+    AlreadyTerminal,
+    /// The attempt began too early to tell anything new.
+    Stale,
+    /// Nothing to remember here.
+    Nothing,
+}
+
+/// The result of one event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// The state to go on with.
+    pub state: ConnectionHealth,
+    /// Whether it differs from the one before, that is, whether to commit it.
+    pub changed: bool,
+    /// What is left of the cooldown, ms; 0 when it may be used or is terminal.
+    pub remaining_ms: u64,
+    /// What happened.
+    pub outcome: Outcome,
+}
+
+/// What the state is called at a given time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It may be used.
+    Active,
+    /// It cools.
+    Unavailable,
+    /// No timer brings it back.
+    Terminal(Terminal),
+}
+
+impl Status {
+    /// The word of `testStatus`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Unavailable => "unavailable",
+            Self::Terminal(kind) => kind.as_str(),
+        }
+    }
+}
+
+/// Why a connection may not be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// Until this time.
+    Cooling {
+        /// The first moment it may be used again.
+        until: Millis,
+    },
+    /// Until somebody does something.
+    Terminal(Terminal),
+}
