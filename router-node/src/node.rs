@@ -244,6 +244,8 @@ impl Servers {
             .workers(workers)
             .client_request_timeout(HEAD_TIMEOUT)
             .keep_alive(KEEP_ALIVE)
+            // Each event leaves at once instead of waiting for the last one's receipt.
+            .tcp_nodelay(true)
             // A client that hangs up ends its request, upstream call and all.
             .h1_allow_half_closed(false)
             .shutdown_timeout(drain)

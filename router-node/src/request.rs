@@ -224,7 +224,7 @@ fn attempt(candidate: &Candidate, started_at: Millis, took: Duration) -> Attempt
         provider: candidate.slot.provider.id.clone(),
         connection: candidate.slot.connection.id.clone(),
         model: Arc::clone(&candidate.model),
-        started_at: started_at.to_rfc3339(),
+        started_at,
         duration_ms: millis(took),
         outcome: "success",
         status: None,

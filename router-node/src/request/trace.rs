@@ -27,7 +27,8 @@ pub(crate) struct Attempt {
     pub(crate) provider: ProviderId,
     pub(crate) connection: ConnectionId,
     pub(crate) model: Arc<str>,
-    pub(crate) started_at: String,
+    #[serde(serialize_with = "rfc3339_of")]
+    pub(crate) started_at: Millis,
     pub(crate) duration_ms: u64,
     /// `success`, `failed` or `cancelled`.
     pub(crate) outcome: &'static str,
@@ -60,6 +61,14 @@ pub(crate) struct Excluded {
     /// More on what is not a timer, such as `expired` or `protocol_not_offered`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<&'static str>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes the field by reference"
+)]
+fn rfc3339_of<S: serde::Serializer>(at: &Millis, serializer: S) -> Result<S::Ok, S::Error> {
+    at.to_rfc3339().serialize(serializer)
 }
 
 #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
@@ -125,7 +134,8 @@ impl Outcome {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     pub(crate) id: Arc<str>,
-    pub(crate) at: String,
+    #[serde(serialize_with = "rfc3339_of")]
+    pub(crate) at: Millis,
     pub(crate) protocol: Protocol,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
@@ -173,7 +183,7 @@ impl Trace {
         Self {
             record: Some(Record {
                 id,
-                at: now.to_rfc3339(),
+                at: now,
                 protocol,
                 model: None,
                 stream: false,
