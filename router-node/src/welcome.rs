@@ -1,6 +1,7 @@
 //! What the start says: where the node listens, what it found, and a line that
 //! works as it stands.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 
 use shared_proto::config::{Config, FoundConnection};
@@ -33,7 +34,12 @@ pub(crate) fn show(
     management(config, addresses);
     if let Some((_, address)) = addresses.first() {
         let example = example(*address, config);
-        tracing::info!(curl = example, "try it");
+        if std::io::stderr().is_terminal() {
+            // As it stands, for copying; a log field would be quoted.
+            writeln!(std::io::stderr().lock(), "\n  Try it:\n  {example}\n").ok();
+        } else {
+            tracing::info!(curl = example, "try it");
+        }
     }
 }
 
