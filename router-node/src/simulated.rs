@@ -33,6 +33,18 @@ use crate::request::facts::Facts;
 use crate::timer::after;
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
 
+/// The models that `GET /v1/models` lists.
+pub(crate) const MODELS: [&str; 8] = [
+    "ok",
+    "echo",
+    "slow",
+    "drip",
+    "stall",
+    "drop",
+    "status-429",
+    "status-503",
+];
+
 /// Tokens of one answer at most.
 const MAX_TOKENS: u64 = 100_000;
 /// Longest pause, ms.

@@ -26,6 +26,7 @@ use crate::request::resolve::shown;
 use crate::request::trace::Trace;
 use crate::request::{Admitted, Served, plan};
 use crate::routing::Routing;
+use crate::simulated;
 
 /// Answers below this size are not worth compressing, bytes.
 const COMPRESS_FROM: usize = 1024;
@@ -307,6 +308,14 @@ fn listed(routing: &Routing, key: Option<&ApiKey>) -> Vec<Value> {
         })
         .collect();
     models.sort_unstable();
+    for provider in routing.providers.values() {
+        let provider = &provider.provider;
+        if provider.endpoints.simulated {
+            let name = provider.id.as_str();
+            let of_it = simulated::MODELS.iter();
+            models.extend(of_it.map(|model| (format!("{name}/{model}"), name.to_owned())));
+        }
+    }
     let allowed = |name: &str| {
         key.is_none_or(|key| {
             let list = &key.allowed_models;

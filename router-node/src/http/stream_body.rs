@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::reply::{ClientError, Shape};
 use crate::request::Served;
-use crate::request::after::After;
+use crate::request::after::{After, Telling};
 use crate::request::live::{Live, Step};
 use crate::request::refuse;
 use crate::timer::after;
@@ -41,6 +41,8 @@ enum State {
     /// Nobody has answered yet; the head is out.
     Waiting(Pin<Box<dyn Future<Output = Served>>>),
     Live(Box<Live>, After),
+    /// The owners hear how it ended before the client does.
+    Ending(Telling, Bytes),
     Done,
 }
 
@@ -145,20 +147,38 @@ impl StreamBody {
                     }
                 }
                 Poll::Ready(Ok(Step::Ended)) => {
-                    after.stream_ended(live);
-                    self.take_output();
-                    self.state = State::Done;
+                    let telling = after.stream_ended(live);
+                    let last = live.relay().take_output().unwrap_or_default();
+                    self.end(telling, last);
                 }
                 Poll::Ready(Err(end)) => {
-                    let failure = after.stream_failed(live, &end);
+                    let (failure, telling) = after.stream_failed(live, &end);
                     let error = refuse::in_stream(&failure, after.candidate(), self.protocol);
                     let tail = in_band(live.relay(), &error, self.protocol, &self.request_id);
-                    self.take_output();
-                    self.ready.push(tail);
-                    self.state = State::Done;
+                    self.end(Some(telling), tail);
                 }
                 Poll::Pending => return Poll::Pending,
             }
+        }
+        Poll::Ready(())
+    }
+
+    /// Goes on to the end: what is `last` follows once the owners were told.
+    fn end(&mut self, telling: Option<Telling>, last: Bytes) {
+        if let Some(telling) = telling {
+            self.state = State::Ending(telling, last);
+        } else {
+            self.ready.push(last);
+            self.state = State::Done;
+        }
+    }
+
+    fn poll_ending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let State::Ending(telling, last) = &mut self.state {
+            std::task::ready!(telling.as_mut().poll(cx));
+            let last = std::mem::take(last);
+            self.ready.push(last);
+            self.state = State::Done;
         }
         Poll::Ready(())
     }
@@ -200,7 +220,11 @@ impl MessageBody for StreamBody {
         let polled = match &this.state {
             State::Waiting(_) if this.ready.len() > 0 => Poll::Ready(()),
             State::Waiting(_) => this.poll_plan(cx),
-            State::Live(..) => this.poll_live(cx),
+            State::Live(..) => match this.poll_live(cx) {
+                Poll::Ready(()) => this.poll_ending(cx),
+                Poll::Pending => Poll::Pending,
+            },
+            State::Ending(..) => this.poll_ending(cx),
             State::Done => Poll::Ready(()),
         };
         if polled.is_pending() {

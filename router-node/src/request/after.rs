@@ -2,6 +2,7 @@
 //! the trace is finished, a claimed probe is given back. Dropping it in the
 //! middle means that the client went away, which is nobody's fault.
 
+use std::pin::Pin;
 use std::rc::Rc;
 
 use shared_proto::clock::Millis;
@@ -16,6 +17,9 @@ use super::trace::{Attempt, Outcome, Trace};
 use super::transition::{self, Durable};
 use super::{Admitted, Began, attempt};
 use crate::routing::InFlight;
+
+/// Tells the owners how an attempt ended; takes at most twice 250 ms.
+pub(crate) type Telling = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The obligations of one attempt.
 pub(crate) struct After {
@@ -123,7 +127,8 @@ impl After {
     }
 
     /// The stream is complete.
-    pub(crate) fn stream_ended(&mut self, live: &mut Live) {
+    /// What is returned has to be awaited before the client sees the end.
+    pub(crate) fn stream_ended(&mut self, live: &mut Live) -> Option<Telling> {
         self.settled = true;
         self.note_success(live.answer().status);
         if let Some(trace) = &mut self.trace {
@@ -134,18 +139,30 @@ impl After {
             });
             trace.finish(Outcome::Success);
         }
-        transition::tell_succeeded(&self.candidate, self.began.at, self.probe);
+        if !transition::clears(&self.candidate, self.probe) {
+            return None;
+        }
+        let (candidate, at, probe) = (self.candidate.clone(), self.began.at, self.probe);
+        Some(Box::pin(async move {
+            transition::succeeded(&candidate, at, probe).await;
+        }))
     }
 
-    /// The stream broke after its commit point. Returns what the client is told.
-    pub(crate) fn stream_failed(&mut self, live: &mut Live, end: &LiveEnd) -> Failure {
+    /// The stream broke after its commit point. What is returned has to be
+    /// awaited before the client is told.
+    pub(crate) fn stream_failed(&mut self, live: &mut Live, end: &LiveEnd) -> (Failure, Telling) {
         self.settled = true;
         let now = self.request.worker.now();
         let call = Call::new(&self.request);
         let failure = call.live_failure(&self.candidate, live, end, now);
         let at = self.began.at;
         let event = transition::breaker_event(&self.candidate, at, &failure, false, self.probe);
-        transition::tell_failed(&self.candidate, at, &failure, event);
+        let (candidate, of_it) = (self.candidate.clone(), failure.clone());
+        let telling: Telling = Box::pin(async move {
+            let mut durable = Durable::default();
+            transition::failed(&candidate, at, &of_it, event, &mut durable).await;
+            durable.settle().await;
+        });
         let attempt = Attempt {
             outcome: "failed",
             status: Some(live.answer().status),
@@ -161,7 +178,7 @@ impl After {
             });
             trace.finish(Outcome::StreamFailed);
         }
-        failure
+        (failure, telling)
     }
 
     fn note_success(&mut self, status: u16) {

@@ -74,31 +74,11 @@ pub(crate) async fn succeeded(candidate: &Candidate, started_at: Millis, probe: 
     }
 }
 
-/// The same from where nothing can be waited for.
-pub(crate) fn tell_succeeded(candidate: &Candidate, started_at: Millis, probe: Option<u64>) {
-    let (health, breaker) = success_events(candidate, started_at, probe);
-    if let (Some(owner), Some(event)) = (candidate.slot.cell.owner(), health) {
-        owner.do_send(Report(event));
-    }
-    if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), breaker) {
-        owner.do_send(Report(event));
-    }
-}
-
-/// Reports a failure after the commit point, from where nothing can be waited for.
-pub(crate) fn tell_failed(
-    candidate: &Candidate,
-    started_at: Millis,
-    failure: &Failure,
-    on_breaker: Option<BreakerEvent>,
-) {
-    if let Some(owner) = candidate.slot.cell.owner() {
-        owner.do_send(Report(HealthEvent::Failed {
-            started_at,
-            failure: failure.clone(),
-        }));
-    }
-    tell_breaker(candidate, on_breaker);
+/// Whether a success has something to clear.
+pub(crate) fn clears(candidate: &Candidate, probe: Option<u64>) -> bool {
+    probe.is_some()
+        || !candidate.slot.cell.health().is_clean()
+        || !candidate.provider.breaker.breaker().is_clean()
 }
 
 /// Reports a breaker event, from where nothing can be waited for.

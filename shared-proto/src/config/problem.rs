@@ -22,14 +22,17 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if self.line > 0 {
-            write!(f, ":{}:{}", self.line, self.column)?;
+        if !self.file.is_empty() {
+            f.write_str(&self.file)?;
+            if self.line > 0 {
+                write!(f, ":{}:{}", self.line, self.column)?;
+            }
+            f.write_str(": ")?;
         }
         if !self.path.is_empty() {
-            write!(f, ": {}", self.path)?;
+            write!(f, "{}: ", self.path)?;
         }
-        write!(f, ": {}", self.message)?;
+        f.write_str(&self.message)?;
         if let Some(word) = &self.suggestion {
             write!(f, " (did you mean `{word}`?)")?;
         }
