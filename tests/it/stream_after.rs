@@ -54,16 +54,13 @@ async fn an_error_event() {
 
 #[tokio::test]
 async fn an_error_beside_empty_choices_and_a_finish_reason_error() {
-    let upstream = Upstream::start().await;
-    let config = pairs(&upstream, &json!({}))
-        .resilience("connectionCooldown.apikey.baseCooldownMs", json!(1));
-    let node = Node::start(&config).await;
     for chunk in [
         json!({"choices": [], "error": {"message": "it broke", "code": 502}}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "error"}],
             "error": {"message": "it broke", "code": 502}}),
     ] {
-        node.connection_becomes("chat-a", "healthy").await;
+        let upstream = Upstream::start().await;
+        let node = Node::start(&pairs(&upstream, &json!({}))).await;
         let reply = begun(Dialect::Chat).send(&format!("data: {chunk}\n\n"));
         let text = expect_told(&node, &upstream, Dialect::Chat, reply).await;
         assert!(!text.contains("\"finish_reason\":\"error\""), "{text}");
