@@ -4,14 +4,14 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use coordinator::{Options, run};
+use coordinator::{Options, ProcessEnv, run};
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    match run(&Options::parse(), &ProcessEnv) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             writeln!(std::io::stderr().lock(), "coordinator: {error}").ok();
-            ExitCode::from(2)
+            ExitCode::from(error.exit_code())
         }
     }
 }
