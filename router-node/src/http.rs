@@ -5,6 +5,7 @@ mod body;
 mod client_api;
 pub(crate) mod headers;
 mod manage;
+pub(crate) mod pieces;
 pub(crate) mod reply;
 mod stream_body;
 

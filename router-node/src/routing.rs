@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
 use shared_proto::config::{ApiKey, Combo, Config, Connection, Provider};
+use shared_proto::failure::Failure;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
@@ -34,6 +35,9 @@ pub(crate) struct Routing {
     prefixes: Vec<(String, Arc<ProviderSlot>)>,
 }
 
+/// What stands in a secret's place.
+const HIDDEN: &str = "***";
+
 /// One connection as requests see it.
 pub(crate) struct Slot {
     pub(crate) connection: Arc<Connection>,
@@ -51,6 +55,23 @@ impl Slot {
     /// The URL for `protocol`; none when it is not spoken over HTTP.
     pub(crate) fn url(&self, protocol: Protocol) -> Option<&Uri> {
         self.urls.get(protocol.index())?.as_ref()
+    }
+
+    /// Takes the connection's own secrets out of what an upstream said.
+    pub(crate) fn redact(&self, mut failure: Failure) -> Failure {
+        for secret in self.connection.credential.secrets() {
+            failure.message = failure.message.replace(secret, HIDDEN);
+            if let Some(code) = &mut failure.upstream_code {
+                *code = code.replace(secret, HIDDEN);
+            }
+        }
+        failure
+    }
+
+    /// Whether `text` shows one of the connection's secrets.
+    pub(crate) fn shows_secret(&self, text: &[u8]) -> bool {
+        let mut secrets = self.connection.credential.secrets();
+        secrets.any(|secret| memchr::memmem::find(text, secret.as_bytes()).is_some())
     }
 
     /// Whether it serves `model` (the upstream's name).

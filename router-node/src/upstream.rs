@@ -16,11 +16,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::TokioTimer;
 
 pub(crate) use connector::ProxyError;
-use connector::{ConnectTimedOut, Connector};
+use connector::{ConnectTimedOut, Connector, Served};
 
 /// Idle upstream connections kept for each host and worker.
 const IDLE_PER_HOST: usize = 256;
@@ -49,6 +50,20 @@ impl Clients {
     /// Starts one request. Dropping the future cancels it.
     pub(crate) fn send(
         &self,
+        mut request: http::Request<Body>,
+        proxy: Option<&str>,
+        connect_ms: u64,
+    ) -> Result<Sending, ProxyError> {
+        let connection = capture_connection(&mut request);
+        let response = self.start(request, proxy, connect_ms)?;
+        Ok(Sending {
+            response,
+            connection,
+        })
+    }
+
+    fn start(
+        &self,
         request: http::Request<Body>,
         proxy: Option<&str>,
         connect_ms: u64,
@@ -69,6 +84,73 @@ impl Clients {
         clients.insert(route, client);
         Ok(response)
     }
+}
+
+/// A request on its way.
+pub(crate) struct Sending {
+    response: ResponseFuture,
+    connection: CaptureConnection,
+}
+
+impl Sending {
+    /// Waits for the answer's head: at most `head` from when the connection
+    /// stands, which has a limit of its own.
+    pub(crate) async fn head(
+        mut self,
+        head: Duration,
+        proxied: bool,
+    ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
+        let mut response = self.response;
+        let early = tokio::select! {
+            biased;
+            early = &mut response => Some(early),
+            _ = self.connection.wait_for_connection_metadata() => None,
+        };
+        let answered = match early {
+            Some(answered) => answered,
+            None => tokio::time::timeout(head, response)
+                .await
+                .map_err(|_| SendError::HeadersTimeout)?,
+        };
+        let served = served(&self.connection);
+        match answered {
+            Ok(response) => {
+                if let Some(served) = served {
+                    served.mark();
+                }
+                Ok(response)
+            }
+            Err(error) => {
+                let kind = send_error(&error, proxied);
+                let stale = kind == SendError::Reset && stale(&error, served);
+                Err(if stale { SendError::Stale } else { kind })
+            }
+        }
+    }
+}
+
+fn served(connection: &CaptureConnection) -> Option<Served> {
+    let mut extensions = http::Extensions::new();
+    if let Some(connected) = connection.connection_metadata().as_ref() {
+        connected.get_extras(&mut extensions);
+    }
+    extensions.remove()
+}
+
+/// Whether a pooled connection was closed by its server between two requests:
+/// it had served before, and ended without an answer that could be misread.
+fn stale(error: &hyper_util::client::legacy::Error, served: Option<Served>) -> bool {
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(cause) = source {
+        let unreadable = cause
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_parse);
+        if unreadable {
+            return false;
+        }
+        source = cause.source();
+    }
+    served.is_some_and(|served| served.is_marked())
 }
 
 fn build(route: &Route) -> Result<HttpClient, ProxyError> {
@@ -160,12 +242,16 @@ pub(crate) enum SendError {
     ConnectTimeout,
     /// The proxy refused or could not be reached.
     ProxyUnreachable,
+    /// The head did not come in time.
+    HeadersTimeout,
+    /// A pooled connection turned out to be closed; nothing was answered.
+    Stale,
     /// The connection broke before the response's head.
     Reset,
 }
 
 /// Tells what a client error was.
-pub(crate) fn send_error(error: &hyper_util::client::legacy::Error, proxied: bool) -> SendError {
+fn send_error(error: &hyper_util::client::legacy::Error, proxied: bool) -> SendError {
     if !error.is_connect() {
         return SendError::Reset;
     }

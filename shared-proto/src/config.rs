@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use secrecy::{SecretBox, SecretString};
+use secrecy::{ExposeSecret, SecretBox, SecretString};
 
 use crate::failure::Profile;
 use crate::id::{ApiKeyId, ConnectionId, NodeId, ProviderId};
@@ -269,6 +269,26 @@ pub enum Credential {
         /// When the access token ends, epoch ms.
         expires_at_ms: Option<u64>,
     },
+}
+
+impl Credential {
+    /// Its secret texts, for finding them where they must not be. One of fewer
+    /// than four characters is no secret, and would hide half of every text.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::None => (None, None),
+            Self::ApiKey(key) => (Some(key), None),
+            Self::Oauth {
+                access_token,
+                refresh_token,
+                ..
+            } => (Some(access_token), refresh_token.as_ref()),
+        };
+        let secrets = [first, second].into_iter().flatten();
+        secrets
+            .map(ExposeSecret::expose_secret)
+            .filter(|secret| secret.len() >= 4)
+    }
 }
 
 /// A named list of targets.

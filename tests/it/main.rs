@@ -17,6 +17,7 @@ mod disconnect;
 mod drain;
 mod errors;
 mod failover;
+mod hardening;
 mod harness;
 mod keys;
 mod management;

@@ -234,6 +234,11 @@ impl Node {
         self.addr
     }
 
+    /// The id of its process.
+    pub fn process_id(&self) -> i32 {
+        self.process.pid().as_raw()
+    }
+
     /// Where administration reaches it.
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin.unwrap_or(self.addr)

@@ -37,7 +37,7 @@ pub(crate) fn client(
     routing: &Routing,
 ) -> Result<Option<Arc<ApiKey>>, ClientError> {
     if routing.keys.is_empty() {
-        return Ok(None);
+        return same_site(request).map(|()| None);
     }
     let Some(key) = presented(request) else {
         return Err(ClientError::new(
@@ -87,7 +87,7 @@ pub(crate) fn manager(
     }
     let open = token.is_none() && loopback_listener && host_is_loopback(request);
     if open {
-        return Ok(());
+        return same_site(request);
     }
     let hint = if token.is_none() && !loopback_listener {
         "management is off: set server.adminToken, or use a key with the scope `manage`"
@@ -97,12 +97,36 @@ pub(crate) fn manager(
     Err(ClientError::new(401, "AUTH_001", hint))
 }
 
+/// Where no credential is asked for, any web page that somebody on this machine
+/// opens could send requests; browsers say so.
+fn same_site(request: &HttpRequest) -> Result<(), ClientError> {
+    let header = |name| request.headers().get(name)?.to_str().ok();
+    let foreign_origin = header("origin").is_some_and(|origin| {
+        let host = origin.split_once("://").map_or("", |(_, host)| host);
+        !is_loopback(host)
+    });
+    let cross_site = header("sec-fetch-site").is_some_and(|site| site == "cross-site");
+    if foreign_origin || cross_site {
+        return Err(ClientError::new(
+            403,
+            "cross_site_request",
+            "a web page of another site sent this; set apiKeys and server.adminToken to let pages in by credential",
+        ));
+    }
+    Ok(())
+}
+
 /// A page of another site can reach a loopback listener through a name that
 /// it makes resolve to loopback; its `Host` gives it away.
 fn host_is_loopback(request: &HttpRequest) -> bool {
     let Some(host) = request.headers().get("host").and_then(|h| h.to_str().ok()) else {
         return false;
     };
+    is_loopback(host)
+}
+
+/// Whether `host`, with or without a port, is this machine.
+fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(""),
         None => host.split(':').next().unwrap_or(""),

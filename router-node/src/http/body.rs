@@ -8,6 +8,7 @@ use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 
+use super::pieces::Pieces;
 use super::reply::ClientError;
 
 /// Limits of one body.
@@ -32,7 +33,7 @@ pub(crate) async fn read(
     match encoding(headers)? {
         None => collect(payload, declared, limits).await,
         Some(encoding) => {
-            let inflated = Decoder::new(payload, encoding);
+            let inflated = Decoder::new(Pieces::new(payload), encoding);
             collect(Box::pin(inflated), None, limits).await
         }
     }

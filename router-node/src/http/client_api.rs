@@ -109,7 +109,7 @@ async fn serve(
         Served::Live(live, after) => {
             let status = StatusCode::from_u16(live.answer().status).unwrap_or(StatusCode::OK);
             let mut response = event_stream(status, &id, Some(&after));
-            forward_headers(&mut response, &live.answer().headers);
+            forward_headers(&mut response, &live.answer().headers, &after);
             response.body(StreamBody::live(live, after, protocol, id, keep_alive))
         }
     }
@@ -168,7 +168,7 @@ fn event_stream(status: StatusCode, id: &str, after: Option<&After>) -> HttpResp
 fn whole_response(request: &HttpRequest, whole: Whole, after: &After, id: &str) -> HttpResponse {
     let status = StatusCode::from_u16(whole.status).unwrap_or(StatusCode::OK);
     let mut response = HttpResponse::build(status);
-    forward_headers(&mut response, &whole.headers);
+    forward_headers(&mut response, &whole.headers, after);
     if let Ok(value) = HeaderValue::from_bytes(whole.content_type.as_bytes()) {
         response.insert_header((header::CONTENT_TYPE, value));
     }
@@ -208,9 +208,15 @@ fn accepted_encoding(request: &HttpRequest) -> Option<ContentEncoding> {
     .find_map(|(name, encoding)| accepts(name).then_some(encoding))
 }
 
-fn forward_headers(response: &mut HttpResponseBuilder, upstream: &http::HeaderMap) {
+fn forward_headers(response: &mut HttpResponseBuilder, upstream: &http::HeaderMap, after: &After) {
+    let slot = &after.candidate().slot;
+    let hop = headers::named_by_upstream(upstream);
     for (name, value) in upstream {
-        if name == http::header::CONTENT_TYPE || !headers::reaches_client(name.as_str()) {
+        let kept = name != http::header::CONTENT_TYPE
+            && headers::reaches_client(name.as_str())
+            && !hop.iter().any(|hop| hop == name.as_str())
+            && !slot.shows_secret(value.as_bytes());
+        if !kept {
             continue;
         }
         if let (Ok(name), Ok(value)) = (

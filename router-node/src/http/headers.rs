@@ -115,9 +115,18 @@ pub(crate) fn towards_upstream(client: &ClientHeaders) -> HeaderMap {
 
 /// Header names that `Connection` ties to the client's hop.
 fn named_by_connection(client: &ClientHeaders) -> Vec<String> {
-    client
-        .get_all("connection")
-        .filter_map(|value| value.to_str().ok())
+    let values = client.get_all("connection");
+    hop_names(values.filter_map(|value| value.to_str().ok()))
+}
+
+/// The same for the upstream's hop.
+pub(crate) fn named_by_upstream(upstream: &HeaderMap) -> Vec<String> {
+    let values = upstream.get_all(http::header::CONNECTION).iter();
+    hop_names(values.filter_map(|value| value.to_str().ok()))
+}
+
+fn hop_names<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
+    values
         .flat_map(|value| value.split(','))
         .map(|token| token.trim().to_ascii_lowercase())
         .filter(|token| !matches!(token.as_str(), "" | "keep-alive" | "close"))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use shared_proto::config::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
@@ -14,7 +15,7 @@ use crate::routing::build;
 
 /// How often the file is looked at. Looking at its content works with mounts
 /// that swap a link, which notifications miss.
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(250);
 
 /// Whether the file's last change was refused.
 #[derive(Default)]
@@ -39,6 +40,7 @@ pub(super) async fn watch(
     let Ok(mut hangup) = signal(SignalKind::hangup()) else {
         return std::future::pending().await;
     };
+    let mut last = seen.clone();
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -51,7 +53,10 @@ pub(super) async fn watch(
         }
         // A file that is gone for a moment (an editor that renames) is no change.
         let Ok(bytes) = origin.read() else { continue };
-        if bytes != seen || asked {
+        // Twice the same: it is not being written just now.
+        let settled = bytes == last;
+        last.clone_from(&bytes);
+        if asked || (settled && bytes != seen) {
             apply(&node, &mut registry, &origin, bytes.as_deref());
             seen = bytes;
         }
@@ -77,6 +82,10 @@ fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[
     }
     let before = node.routing();
     let config = Arc::new(loaded.config);
+    if let Some(lost) = lost_protection(&before.config, &config, bytes) {
+        tracing::error!("{lost}; the changed configuration is refused, the running one stays");
+        return done(node, true);
+    }
     if config.server.listen != before.config.server.listen
         || config.server.admin_listen != before.config.server.admin_listen
         || config.server.workers != before.config.server.workers
@@ -92,6 +101,23 @@ fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[
     node.routing.store(Arc::new(routing));
     tracing::info!(connections, "the changed configuration is in force");
     done(node, false);
+}
+
+/// What a reload must not take away: it may meet a file that is being written,
+/// and nobody watches it. A restart may.
+fn lost_protection(before: &Config, now: &Config, bytes: Option<&[u8]>) -> Option<&'static str> {
+    let said = |line: &[u8]| !matches!(line.trim_ascii().first(), None | Some(b'#'));
+    let blank = bytes.is_some_and(|bytes| !bytes.split(|byte| *byte == b'\n').any(said));
+    if blank {
+        return Some("the file is empty");
+    }
+    if !before.api_keys.is_empty() && now.api_keys.is_empty() {
+        return Some("every one of apiKeys is gone, which would let anybody in without a restart");
+    }
+    if before.server.admin_token.is_some() && now.server.admin_token.is_none() {
+        return Some("server.adminToken is gone, which would open management without a restart");
+    }
+    None
 }
 
 fn done(node: &Node, refused: bool) {

@@ -18,7 +18,7 @@ use shared_proto::restate::RestateRule;
 use shared_proto::stream::{
     BodyShape, ContentType, RelayOptions, StreamFailure, StreamFailureKind, Usage,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Admitted;
 use super::facts::Facts;
@@ -26,9 +26,9 @@ use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use crate::http::headers;
 use crate::simulated;
-use crate::timer::limit;
+use crate::timer::{after, limit};
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
-use crate::upstream::{Clients, SendError, send_error};
+use crate::upstream::{Clients, SendError};
 
 /// Bytes of an error's body that are read for the classifier.
 const ERROR_BODY: usize = 64 * 1024;
@@ -85,28 +85,34 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls `candidate` once; a connection that broke before the answer's
-    /// head gets one more try on a fresh one.
+    /// Calls `candidate` once. A pooled connection that its server had closed
+    /// meanwhile is replaced by a fresh one, once; anything else is a failure,
+    /// since the upstream may have worked on the request.
     pub(crate) async fn dispatch(
         &self,
         candidate: &Candidate,
         now: Millis,
     ) -> Result<Success, Failed> {
-        let timeouts = &candidate.slot.provider.timeouts;
-        let sent = self.send(candidate).await;
-        let answer = match sent {
-            Err(TransportFailure::Reset) => self.send(candidate).await,
-            other => other,
+        let total = limit(candidate.slot.provider.timeouts.total_ms);
+        let deadline = after(Instant::now(), total);
+        let sending = self.send(candidate);
+        let sent = if self.facts.stream {
+            sending.await
+        } else {
+            // A whole answer's head comes when it is done.
+            let late = || Err(TransportFailure::HeadersTimeout);
+            timeout_at(deadline, sending)
+                .await
+                .unwrap_or_else(|_| late())
         };
-        let answer = answer.map_err(transport)?;
+        let answer = sent.map_err(transport)?;
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(candidate, answer, now).await);
         }
         if self.facts.stream {
             return self.stream(candidate, answer, now).await;
         }
-        let total = limit(timeouts.total_ms);
-        match timeout(total, self.whole(candidate, answer, now)).await {
+        match timeout_at(deadline, self.whole(candidate, answer, now)).await {
             Ok(result) => result.map(Success::Whole),
             Err(_) => Err(transport(TransportFailure::TotalTimeout)),
         }
@@ -124,45 +130,46 @@ impl<'a> Call<'a> {
             )
             .await);
         }
+        let sent = match self.call(candidate).await {
+            Err(SendError::Stale) => self.call(candidate).await,
+            sent => sent,
+        };
+        let response = sent.map_err(|error| match error {
+            SendError::ConnectFailed => TransportFailure::ConnectFailed,
+            SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
+            SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
+            SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
+            SendError::Stale | SendError::Reset => TransportFailure::Reset,
+        })?;
+        let (head, body) = response.into_parts();
+        let body = AnswerBody::new(body, &head.headers);
+        Ok(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body,
+        })
+    }
+
+    /// One request on the wire.
+    async fn call(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
+        let slot = &candidate.slot;
         let timeouts = &slot.provider.timeouts;
-        let request = self
-            .request(candidate)
-            .ok_or(TransportFailure::ConnectFailed)?;
+        let request = self.request(candidate).ok_or(SendError::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
         let proxy = proxy.map(ExposeSecret::expose_secret);
         let sending = self
             .clients
             .send(request, proxy, timeouts.connect_ms)
-            .map_err(|_| TransportFailure::ProxyUnreachable)?;
-        // Connecting has its own, shorter limit inside the connector.
-        // A whole answer's head comes when it is done.
+            .map_err(|_| SendError::ProxyUnreachable)?;
         let head = if self.facts.stream {
             timeouts.response_headers_ms
         } else {
-            timeouts.total_ms
+            0
         };
-        let head = limit(match head {
-            0 => 0,
-            head => head.saturating_add(timeouts.connect_ms),
-        });
-        match timeout(head, sending).await {
-            Err(_) => Err(TransportFailure::HeadersTimeout),
-            Ok(Err(error)) => Err(match send_error(&error, proxy.is_some()) {
-                SendError::ConnectFailed => TransportFailure::ConnectFailed,
-                SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
-                SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
-                SendError::Reset => TransportFailure::Reset,
-            }),
-            Ok(Ok(response)) => {
-                let (head, body) = response.into_parts();
-                let body = AnswerBody::new(body, &head.headers);
-                Ok(Answer {
-                    status: head.status.as_u16(),
-                    headers: head.headers,
-                    body,
-                })
-            }
-        }
+        sending.head(limit(head), proxy.is_some()).await
     }
 
     /// `None` for a provider without an address for the protocol, which
@@ -227,7 +234,8 @@ impl<'a> Call<'a> {
             model: Some(&candidate.model),
             in_stream: (200..300).contains(&answer.status),
         };
-        rested(classify::classify(&error, &self.rules(), now))
+        let failure = rested(classify::classify(&error, &self.rules(), now));
+        candidate.slot.redact(failure)
     }
 
     fn rules(&self) -> ClassifyRules<'_> {
@@ -249,6 +257,10 @@ impl<'a> Call<'a> {
         let idle = limit(candidate.slot.provider.timeouts.byte_idle_ms);
         let status = Some(answer.status);
         let read = match answer.body.whole(max, idle).await {
+            // JSON is UTF-8: what is not can't be read by the client either.
+            Ok(Some(body)) if std::str::from_utf8(&body).is_err() => {
+                Err(classify::stream_failure(BadAnswer::Garbage))
+            }
             Ok(Some(body)) => Ok(body),
             Ok(None) => Err(classify::stream_failure(BadAnswer::TooLarge)),
             Err(None) => Err(classify::transport_failure(TransportFailure::ByteIdle)),

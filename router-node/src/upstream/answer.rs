@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use shared_proto::stream::ContentType;
 use tokio::time::timeout;
 
+use crate::http::pieces::Pieces;
 use crate::simulated::SimulatedBody;
 
 /// The head of an answer and its body to come.
@@ -57,7 +58,7 @@ impl AnswerBody {
             "zstd" => ContentEncoding::Zstd,
             _ => return Self::Plain(body),
         };
-        Self::Inflated(Box::pin(Decoder::new(Frames(body), encoding)))
+        Self::Inflated(Box::pin(Decoder::new(Pieces::new(Frames(body)), encoding)))
     }
 
     /// The next bytes; `None` at a clean end.

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,8 +31,24 @@ pub(super) struct ConnectTimedOut(u64);
 trait Transport: Read + Write + Connection + Send + Unpin {}
 impl<T: Read + Write + Connection + Send + Unpin> Transport for T {}
 
+/// Whether a connection has served a request before.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served(Arc<AtomicBool>);
+
+impl Served {
+    /// It has, from now on.
+    pub(super) fn mark(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has.
+    pub(super) fn is_marked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A connected transport.
-pub(super) struct Io(Box<dyn Transport>);
+pub(super) struct Io(Box<dyn Transport>, Served);
 
 /// Makes connections along one route.
 #[derive(Clone)]
@@ -193,14 +210,14 @@ fn boxed<T>(
 where
     T: Transport + 'static,
 {
-    Box::pin(async move { Ok(Io(Box::new(connecting.await?))) })
+    Box::pin(async move { Ok(Io(Box::new(connecting.await?), Served::default())) })
 }
 
 // === impl Io ===
 
 impl Connection for Io {
     fn connected(&self) -> Connected {
-        self.0.connected()
+        self.0.connected().extra(self.1.clone())
     }
 }
 
