@@ -5,7 +5,7 @@
 //! it there is nothing to coordinate. This version has no shared store: the
 //! program checks the configuration and says so.
 
-mod config;
+pub mod config;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,8 +13,6 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use shared_proto::config::{Env, Problem, StoreUrl};
-
-pub use config::ProcessEnv;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use coordinator::{Options, ProcessEnv, run};
+use coordinator::config::ProcessEnv;
+use coordinator::{Options, run};
 
 fn main() -> ExitCode {
     match run(&Options::parse(), &ProcessEnv) {

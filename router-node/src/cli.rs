@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use shared_proto::config::{Overrides, Problem, schema};
+use coordinator::config::ProcessEnv;
+use shared_proto::config::{Env as _, Overrides, Problem, schema};
 
-use crate::config::{Origin, var};
+use crate::config::Origin;
 use crate::node::{self, StartError};
 use crate::observe::init_log;
 
@@ -78,7 +79,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(start: Start) -> ExitCode {
-    init_log(var("RUST_LOG").as_deref());
+    init_log(ProcessEnv.var("RUST_LOG").as_deref());
     let overrides = Overrides {
         listen: start.listen,
         store: start.store,

@@ -170,7 +170,7 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError>
         || format!("node-{}", uuid::Uuid::new_v4().simple()),
         |id| id.as_str().to_owned(),
     );
-    let routing = build(config, &mut registry, mirror.now());
+    let routing = build(config, &mut registry.cells, mirror.now());
     registry.apply(&routing);
     let node = Node {
         shelf: observer.journal.shelf(),

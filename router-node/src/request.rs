@@ -24,7 +24,6 @@ use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
 use shared_proto::failure::Blame;
 use shared_proto::protocol::Protocol;
-use tokio::time::Instant;
 
 use crate::http::reply::ClientError;
 use crate::node::Worker;
@@ -36,7 +35,7 @@ use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
 use resolve::Targets;
-use trace::{Attempt, Trace, millis};
+use trace::Trace;
 use transition::Durable;
 
 /// A request that was let in and read.
@@ -216,27 +215,4 @@ impl Waits {
         // Timers round; a moment late is not too early.
         Some(Duration::from_millis(wait.saturating_add(1)))
     }
-}
-
-/// An attempt's line in the trace.
-fn attempt(candidate: &Candidate, started_at: Millis, took: Duration) -> Attempt {
-    Attempt {
-        provider: candidate.slot.provider.id.clone(),
-        connection: candidate.slot.connection.id.clone(),
-        model: Arc::clone(&candidate.model),
-        started_at,
-        duration_ms: millis(took),
-        outcome: "success",
-        status: None,
-        reason: None,
-        failure: None,
-        cooled_until: None,
-    }
-}
-
-/// When an attempt began, by both clocks.
-#[derive(Clone, Copy)]
-pub(crate) struct Began {
-    pub(crate) at: Millis,
-    pub(crate) instant: Instant,
 }

@@ -17,9 +17,9 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
-pub(crate) use build::{Cells, build};
+pub(crate) use build::build;
 pub(crate) use cell::{
-    BreakerCell, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
+    BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
 };
 
 /// One configuration, ready to route by.

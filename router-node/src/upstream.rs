@@ -93,24 +93,16 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Waits for the answer's head: at most `head` from when the connection
-    /// stands, which has a limit of its own.
+    /// Waits for the answer's head: at most `limit` from when the connection
+    /// stands, which has a limit of its own. Without one the caller's holds.
     pub(crate) async fn head(
         mut self,
-        head: Duration,
+        limit: Option<Duration>,
         proxied: bool,
     ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
-        let mut response = self.response;
-        let early = tokio::select! {
-            biased;
-            early = &mut response => Some(early),
-            _ = self.connection.wait_for_connection_metadata() => None,
-        };
-        let answered = match early {
-            Some(answered) => answered,
-            None => tokio::time::timeout(head, response)
-                .await
-                .map_err(|_| SendError::HeadersTimeout)?,
+        let answered = match limit {
+            None => self.response.await,
+            Some(limit) => self.within(limit).await?,
         };
         let served = served(&self.connection);
         match answered {
@@ -127,7 +119,20 @@ impl Sending {
             }
         }
     }
+
+    async fn within(&mut self, limit: Duration) -> Result<Answered, SendError> {
+        tokio::select! {
+            biased;
+            answered = &mut self.response => return Ok(answered),
+            _ = self.connection.wait_for_connection_metadata() => {}
+        }
+        tokio::time::timeout(limit, &mut self.response)
+            .await
+            .map_err(|_| SendError::HeadersTimeout)
+    }
 }
+
+type Answered = Result<http::Response<hyper::body::Incoming>, hyper_util::client::legacy::Error>;
 
 fn served(connection: &CaptureConnection) -> Option<Served> {
     let mut extensions = http::Extensions::new();

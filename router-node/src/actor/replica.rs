@@ -15,6 +15,9 @@ use super::machine::Machine;
 /// Events kept for re-application; past it the oldest are taken as settled.
 const MAX_PENDING: usize = 64;
 
+#[cfg(test)]
+mod tests;
+
 /// A machine's state with its place in the mirror. Pure.
 pub(crate) struct Replica<M: Machine> {
     state: M,
@@ -51,12 +54,23 @@ impl<M: Machine> Replica<M> {
         let applied = self.state.apply(event, now, rules);
         if applied.changed {
             self.state = applied.state;
-            if self.pending.len() >= MAX_PENDING && self.in_flight.unwrap_or(0) == 0 {
-                self.pending.pop_front();
-            }
+            self.make_room();
             self.pending.push_back((event.clone(), now));
         }
         (applied.changed, applied.outcome)
+    }
+
+    /// Keeps `pending` within its bound: the oldest event that no commit
+    /// carries is taken as settled, or else the oldest of those it carries.
+    fn make_room(&mut self) {
+        if self.pending.len() < MAX_PENDING {
+            return;
+        }
+        let carried = self.in_flight.unwrap_or(0);
+        if self.pending.remove(carried).is_none() {
+            self.pending.pop_front();
+            self.in_flight = Some(carried.saturating_sub(1));
+        }
     }
 
     /// The next commit, if one is due and none is under way: what it

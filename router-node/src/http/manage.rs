@@ -4,10 +4,13 @@ pub(super) mod health;
 mod requests;
 mod resilience;
 
+use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::dev::Payload;
+use actix_web::error::InternalError;
+use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use serde::Serialize;
 
 use super::reply::{ClientError, Shape, stamp};
@@ -36,15 +39,12 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
 }
 
 /// Whatever is not known yet is management too: it is not told to strangers.
-async fn unknown(Here(worker): Here, request: HttpRequest) -> HttpResponse {
-    match Manager::admit(worker, &request) {
-        Ok(manager) => manager.error(&ClientError::new(
-            404,
-            "not_found",
-            "there is no such route",
-        )),
-        Err(refused) => refused,
-    }
+async fn unknown(manager: Manager) -> HttpResponse {
+    manager.error(&ClientError::new(
+        404,
+        "not_found",
+        "there is no such route",
+    ))
 }
 
 /// A caller who may manage the router.
@@ -54,22 +54,37 @@ struct Manager {
     id: String,
 }
 
-impl Manager {
-    /// Applies the admin rule.
-    fn admit(worker: Rc<Worker>, request: &HttpRequest) -> Result<Self, HttpResponse> {
-        let id = request_id(request);
-        let routing = worker.node.routing();
-        let loopback = request.app_data::<Listener>().is_some_and(|l| l.loopback);
-        match auth::manager(request, &routing, loopback) {
-            Ok(()) => Ok(Self {
-                worker,
-                routing,
-                id,
-            }),
-            Err(error) => Err(error.response(Shape::OpenAi, &id)),
-        }
-    }
+impl FromRequest for Manager {
+    type Error = actix_web::Error;
+    type Future = Ready<Result<Self, Self::Error>>;
 
+    /// Applies the admin rule.
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let admit = |Here(worker): Here| {
+            let id = request_id(request);
+            let routing = worker.node.routing();
+            let loopback = request.app_data::<Listener>().is_some_and(|l| l.loopback);
+            match auth::manager(request, &routing, loopback) {
+                Ok(()) => Ok(Self {
+                    worker,
+                    routing,
+                    id,
+                }),
+                Err(error) => {
+                    let response = error.response(Shape::OpenAi, &id);
+                    Err(InternalError::from_response("not admitted", response).into())
+                }
+            }
+        };
+        ready(
+            Here::from_request(request, payload)
+                .into_inner()
+                .and_then(admit),
+        )
+    }
+}
+
+impl Manager {
     fn json(&self, body: impl Serialize) -> HttpResponse {
         let mut response = HttpResponse::Ok();
         stamp(&mut response, &self.id);

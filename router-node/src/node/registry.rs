@@ -9,7 +9,7 @@ use std::sync::Arc;
 use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
-use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::id::ConnectionId;
 use shared_proto::mirror::Snapshot;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
@@ -17,9 +17,7 @@ use shared_proto::mirror::record::{Record, Why};
 
 use crate::actor::machine::Machine;
 use crate::actor::owner::{NewRules, Owner, Report, Shared};
-use crate::routing::{
-    BreakerCell, Cells, ConnectionCell, PublishBreaker, PublishHealth, Routing, Slot,
-};
+use crate::routing::{Cells, PublishBreaker, PublishHealth, Routing, Slot};
 
 /// Cells and owners by name.
 pub(super) struct Registry {
@@ -28,8 +26,7 @@ pub(super) struct Registry {
     records: HashMap<Key, Record>,
     /// Records there that make no sense; the next change replaces them.
     corrupt: HashSet<Key>,
-    connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
-    breakers: HashMap<ProviderId, Arc<BreakerCell>>,
+    pub(super) cells: Cells,
     credentials: HashMap<ConnectionId, u64>,
 }
 
@@ -53,8 +50,7 @@ impl Registry {
                 .into_iter()
                 .map(|record| (record.key.clone(), record))
                 .collect(),
-            connections: HashMap::new(),
-            breakers: HashMap::new(),
+            cells: Cells::default(),
             credentials: HashMap::new(),
         }
     }
@@ -149,14 +145,4 @@ fn fingerprint(connection: &Connection) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(digest.get(..8).unwrap_or(&[0; 8]));
     u64::from_be_bytes(first)
-}
-
-impl Cells for Registry {
-    fn connection(&mut self, id: &ConnectionId) -> Arc<ConnectionCell> {
-        Arc::clone(self.connections.entry(id.clone()).or_default())
-    }
-
-    fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell> {
-        Arc::clone(self.breakers.entry(id.clone()).or_default())
-    }
 }

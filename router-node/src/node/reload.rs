@@ -95,7 +95,7 @@ fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[
             "server.listen, server.adminListen, server.workers and store.url take effect at the next start"
         );
     }
-    let routing = build(config, registry, node.now());
+    let routing = build(config, &mut registry.cells, node.now());
     registry.apply(&routing);
     let connections = routing.slots.len();
     node.routing.store(Arc::new(routing));

@@ -4,28 +4,32 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use shared_proto::clock::Millis;
 use shared_proto::failure::Failure;
 use shared_proto::stream::Quirk;
 use tokio::time::Instant;
 
+use super::Admitted;
 use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
-use super::trace::{Attempt, Outcome, Trace};
-use super::transition::{self, Durable};
-use super::{Admitted, Began, attempt};
+use super::trace::{Attempt, Outcome, Trace, millis};
+use super::transition::{self, Durable, Events};
 use crate::routing::InFlight;
 
-/// Tells the owners how an attempt ended; takes at most twice 250 ms.
+/// Tells the owners how an attempt ended, and waits for the mirror.
 pub(crate) type Telling = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The obligations of one attempt.
 pub(crate) struct After {
     request: Rc<Admitted>,
     candidate: Candidate,
-    began: Began,
+    /// When it began, by the store's clock.
+    began: Millis,
+    /// The same by ours, for its duration.
+    started: Instant,
     probe: Option<u64>,
     trace: Option<Trace>,
     settled: bool,
@@ -46,10 +50,8 @@ impl After {
             request: Rc::clone(request),
             _in_flight: candidate.slot.cell.take(),
             candidate,
-            began: Began {
-                at: now,
-                instant: Instant::now(),
-            },
+            began: now,
+            started: Instant::now(),
             probe,
             trace: None,
             settled: false,
@@ -73,8 +75,21 @@ impl After {
         self.trace = Some(trace);
     }
 
+    /// The attempt's line in the trace, as of now.
     fn attempt(&self) -> Attempt {
-        attempt(&self.candidate, self.began.at, self.began.instant.elapsed())
+        let slot = &self.candidate.slot;
+        Attempt {
+            provider: slot.provider.id.clone(),
+            connection: slot.connection.id.clone(),
+            model: Arc::clone(&self.candidate.model),
+            started_at: self.began,
+            duration_ms: millis(self.started.elapsed()),
+            outcome: "success",
+            status: None,
+            reason: None,
+            failure: None,
+            cooled_until: None,
+        }
     }
 
     /// The attempt failed before its answer was committed.
@@ -86,15 +101,16 @@ impl After {
         durable: &mut Durable,
     ) {
         self.settled = true;
-        let (at, failure) = (self.began.at, &failed.failure);
-        let event = transition::breaker_event(
+        let failure = &failed.failure;
+        let events = Events::failed(
             &self.candidate,
-            at,
+            self.began,
             failure,
             next_is_same_provider,
             self.probe,
         );
-        let until = transition::failed(&self.candidate, at, failure, event, durable).await;
+        events.tell(&self.candidate, durable).await;
+        let until = self.candidate.slot.cell.health().cooldown_until;
         let attempt = Attempt {
             outcome: "failed",
             status: failed.status,
@@ -115,7 +131,9 @@ impl After {
             trace.edit(|record| record.usage = whole.usage.map(Into::into));
             trace.finish(Outcome::Success);
         }
-        transition::succeeded(&self.candidate, self.began.at, self.probe).await;
+        let events = Events::succeeded(&self.candidate, self.began, self.probe);
+        // A success promises nothing that has to be durable.
+        events.tell(&self.candidate, &mut Durable::default()).await;
     }
 
     /// A stream is committed: its first byte leaves now.
@@ -126,8 +144,7 @@ impl After {
         }
     }
 
-    /// The stream is complete.
-    /// What is returned has to be awaited before the client sees the end.
+    /// The stream is complete. What is returned has to be awaited before the client sees the end.
     pub(crate) fn stream_ended(&mut self, live: &mut Live) -> Option<Telling> {
         self.settled = true;
         self.note_success(live.answer().status);
@@ -139,13 +156,8 @@ impl After {
             });
             trace.finish(Outcome::Success);
         }
-        if !transition::clears(&self.candidate, self.probe) {
-            return None;
-        }
-        let (candidate, at, probe) = (self.candidate.clone(), self.began.at, self.probe);
-        Some(Box::pin(async move {
-            transition::succeeded(&candidate, at, probe).await;
-        }))
+        let events = Events::succeeded(&self.candidate, self.began, self.probe);
+        (!events.is_empty()).then(|| self.telling(events))
     }
 
     /// The stream broke after its commit point. What is returned has to be
@@ -155,14 +167,8 @@ impl After {
         let now = self.request.worker.now();
         let call = Call::new(&self.request);
         let failure = call.live_failure(&self.candidate, live, end, now);
-        let at = self.began.at;
-        let event = transition::breaker_event(&self.candidate, at, &failure, false, self.probe);
-        let (candidate, of_it) = (self.candidate.clone(), failure.clone());
-        let telling: Telling = Box::pin(async move {
-            let mut durable = Durable::default();
-            transition::failed(&candidate, at, &of_it, event, &mut durable).await;
-            durable.settle().await;
-        });
+        let events = Events::failed(&self.candidate, self.began, &failure, false, self.probe);
+        let telling = self.telling(events);
         let attempt = Attempt {
             outcome: "failed",
             status: Some(live.answer().status),
@@ -179,6 +185,15 @@ impl After {
             trace.finish(Outcome::StreamFailed);
         }
         (failure, telling)
+    }
+
+    fn telling(&self, events: Events) -> Telling {
+        let candidate = self.candidate.clone();
+        Box::pin(async move {
+            let mut durable = Durable::default();
+            events.tell(&candidate, &mut durable).await;
+            durable.settle().await;
+        })
     }
 
     fn note_success(&mut self, status: u16) {

@@ -99,7 +99,6 @@ impl<'a> Call<'a> {
         let sent = if self.facts.stream {
             sending.await
         } else {
-            // A whole answer's head comes when it is done.
             let late = || Err(TransportFailure::HeadersTimeout);
             timeout_at(deadline, sending)
                 .await
@@ -164,12 +163,12 @@ impl<'a> Call<'a> {
             .clients
             .send(request, proxy, timeouts.connect_ms)
             .map_err(|_| SendError::ProxyUnreachable)?;
-        let head = if self.facts.stream {
-            timeouts.response_headers_ms
-        } else {
-            0
-        };
-        sending.head(limit(head), proxy.is_some()).await
+        // A whole answer's head comes when it is done, within the total.
+        let head = self
+            .facts
+            .stream
+            .then(|| limit(timeouts.response_headers_ms));
+        sending.head(head, proxy.is_some()).await
     }
 
     /// `None` for a provider without an address for the protocol, which

@@ -42,8 +42,9 @@ pub(crate) struct Picker<'a> {
     key: Option<&'a ApiKey>,
     at: usize,
     tried: Vec<ConnectionId>,
-    /// Targets whose probe somebody else holds.
-    unclaimed: Vec<usize>,
+    /// Targets that are of no use any more: somebody else probes the provider,
+    /// or the provider as a whole failed.
+    skipped: Vec<usize>,
     /// When the first of the cooling connections comes back.
     earliest: Option<Millis>,
 }
@@ -55,7 +56,7 @@ impl<'a> Picker<'a> {
             key,
             at: 0,
             tried: Vec::new(),
-            unclaimed: Vec::new(),
+            skipped: Vec::new(),
             earliest: None,
         }
     }
@@ -86,7 +87,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn provider_failed(&mut self, candidate: &Candidate) {
         for (place, target) in self.targets.list.iter().enumerate() {
             if Arc::ptr_eq(&target.provider, &candidate.provider) {
-                self.unclaimed.push(place);
+                self.skipped.push(place);
             }
         }
     }
@@ -95,7 +96,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn restart(&mut self) {
         self.at = 0;
         self.tried.clear();
-        self.unclaimed.clear();
+        self.skipped.clear();
         self.earliest = None;
     }
 
@@ -106,7 +107,7 @@ impl<'a> Picker<'a> {
 
     /// The probe that `candidate` needed is somebody else's.
     pub(crate) fn not_claimed(&mut self, candidate: &Candidate, now: Millis, trace: &mut Trace) {
-        self.unclaimed.push(candidate.target);
+        self.skipped.push(candidate.target);
         if let Some(target) = self.targets.list.get(candidate.target) {
             let wait = candidate.provider.breaker.breaker().retry_after_ms(now);
             trace.exclude(circuit_open(target, now, wait));
@@ -117,7 +118,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn next(&mut self, now: Millis, trace: &mut Trace) -> Pick {
         let targets = self.targets;
         while let Some(target) = targets.list.get(self.at) {
-            if !self.unclaimed.contains(&self.at) {
+            if !self.skipped.contains(&self.at) {
                 let admission = target.provider.breaker.breaker().admit(now);
                 if let Admission::Reject { retry_after_ms } = admission {
                     trace.exclude(circuit_open(target, now, retry_after_ms));

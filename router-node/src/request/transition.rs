@@ -34,51 +34,83 @@ impl Durable {
     }
 }
 
-/// Reports a failed attempt. Returns until when the connection rests.
-pub(crate) async fn failed(
-    candidate: &Candidate,
-    started_at: Millis,
-    failure: &Failure,
-    on_breaker: Option<BreakerEvent>,
-    durable: &mut Durable,
-) -> Option<Millis> {
-    if let Some(owner) = candidate.slot.cell.owner() {
-        let event = HealthEvent::Failed {
-            started_at,
-            failure: failure.clone(),
-        };
-        if let Ok(Ok(reported)) =
-            tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await
-        {
-            durable.push(reported.durable);
+/// What an attempt showed to the owners of its connection and provider.
+pub(crate) struct Events {
+    health: Option<HealthEvent>,
+    breaker: Option<BreakerEvent>,
+}
+
+impl Events {
+    /// A failure. In a combo whose next target is at the same provider, that
+    /// one tells the breaker.
+    pub(crate) fn failed(
+        candidate: &Candidate,
+        began: Millis,
+        failure: &Failure,
+        next_is_same_provider: bool,
+        probe: Option<u64>,
+    ) -> Self {
+        Self {
+            health: Some(HealthEvent::Failed {
+                started_at: began,
+                failure: failure.clone(),
+            }),
+            breaker: if counts(failure, next_is_same_provider) {
+                Some(BreakerEvent::Failed {
+                    started_at: began,
+                    connection: candidate.slot.connection.id.clone(),
+                    kind: FailureKind::from(failure.reason),
+                    probe_generation: probe,
+                })
+            } else {
+                // A probe that ended without a verdict on the provider.
+                probe.map(|generation| BreakerEvent::ReleaseProbe { generation })
+            },
         }
     }
-    if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), on_breaker) {
-        let told = tokio::time::timeout(OWNER_DEADLINE, owner.send(Report(event))).await;
-        durable.push(told.ok().and_then(|told| told.ok()?.durable));
-    }
-    candidate.slot.cell.health().cooldown_until
-}
 
-/// Reports a success where there is something to clear; a healthy connection
-/// of a healthy provider writes nothing.
-pub(crate) async fn succeeded(candidate: &Candidate, started_at: Millis, probe: Option<u64>) {
-    let (health, breaker) = success_events(candidate, started_at, probe);
-    if let (Some(owner), Some(event)) = (candidate.slot.cell.owner(), health) {
-        let told = owner.send(Report(event));
-        tokio::time::timeout(OWNER_DEADLINE, told).await.ok();
+    /// A success, as far as it has something to clear: a healthy connection of
+    /// a healthy provider writes nothing.
+    pub(crate) fn succeeded(candidate: &Candidate, began: Millis, probe: Option<u64>) -> Self {
+        let health = !candidate.slot.cell.health().is_clean();
+        let breaker = probe.is_some() || !candidate.provider.breaker.breaker().is_clean();
+        Self {
+            health: health.then_some(HealthEvent::Succeeded { started_at: began }),
+            breaker: breaker.then_some(BreakerEvent::Succeeded {
+                started_at: began,
+                probe_generation: probe,
+            }),
+        }
     }
-    if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), breaker) {
-        let told = owner.send(Report(event));
-        tokio::time::timeout(OWNER_DEADLINE, told).await.ok();
-    }
-}
 
-/// Whether a success has something to clear.
-pub(crate) fn clears(candidate: &Candidate, probe: Option<u64>) -> bool {
-    probe.is_some()
-        || !candidate.slot.cell.health().is_clean()
-        || !candidate.provider.breaker.breaker().is_clean()
+    /// Whether there is nothing to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.health.is_none() && self.breaker.is_none()
+    }
+
+    /// Tells both owners at once and waits until their views show it. Once
+    /// polled, the events are on their way whatever becomes of the caller.
+    pub(crate) async fn tell(self, candidate: &Candidate, durable: &mut Durable) {
+        if self.is_empty() {
+            return;
+        }
+        let health = candidate.slot.cell.owner().zip(self.health);
+        let breaker = candidate.provider.breaker.owner().zip(self.breaker);
+        let told = futures_util::future::join(
+            async {
+                let (owner, event) = health?;
+                owner.send(Report(event)).await.ok()?.durable
+            },
+            async {
+                let (owner, event) = breaker?;
+                owner.send(Report(event)).await.ok()?.durable
+            },
+        );
+        if let Ok((health, breaker)) = tokio::time::timeout(OWNER_DEADLINE, told).await {
+            durable.push(health);
+            durable.push(breaker);
+        }
+    }
 }
 
 /// Reports a breaker event, from where nothing can be waited for.
@@ -86,42 +118,6 @@ pub(crate) fn tell_breaker(candidate: &Candidate, event: Option<BreakerEvent>) {
     if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), event) {
         owner.do_send(Report(event));
     }
-}
-
-fn success_events(
-    candidate: &Candidate,
-    started_at: Millis,
-    probe_generation: Option<u64>,
-) -> (Option<HealthEvent>, Option<BreakerEvent>) {
-    let health = !candidate.slot.cell.health().is_clean();
-    let breaker = probe_generation.is_some() || !candidate.provider.breaker.breaker().is_clean();
-    (
-        health.then_some(HealthEvent::Succeeded { started_at }),
-        breaker.then_some(BreakerEvent::Succeeded {
-            started_at,
-            probe_generation,
-        }),
-    )
-}
-
-/// What the breaker hears of a failure: a counted failure, or that a probe
-/// ended without a verdict.
-pub(crate) fn breaker_event(
-    candidate: &Candidate,
-    started_at: Millis,
-    failure: &Failure,
-    next_is_same_provider: bool,
-    probe: Option<u64>,
-) -> Option<BreakerEvent> {
-    if counts(failure, next_is_same_provider) {
-        return Some(BreakerEvent::Failed {
-            started_at,
-            connection: candidate.slot.connection.id.clone(),
-            kind: FailureKind::from(failure.reason),
-            probe_generation: probe,
-        });
-    }
-    probe.map(|generation| BreakerEvent::ReleaseProbe { generation })
 }
 
 /// Claims the provider's probe. The generation, or `None` when somebody else has it.

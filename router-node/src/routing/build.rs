@@ -11,18 +11,10 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
-use super::{BreakerCell, ConnectionCell, Placement, Pool, ProviderSlot, Routing, Slot};
-
-/// Cells that outlive a configuration.
-pub(crate) trait Cells {
-    /// The cell of a connection, made when it is new.
-    fn connection(&mut self, id: &ConnectionId) -> Arc<ConnectionCell>;
-    /// The cell of a provider's breaker, made when it is new.
-    fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell>;
-}
+use super::{BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
-pub(crate) fn build(config: Arc<Config>, cells: &mut dyn Cells, now: Millis) -> Routing {
+pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
     let slots = slots(&config, cells);
     let mut grouped: Vec<(Arc<Provider>, Vec<Arc<Slot>>)> = Vec::new();
     let mut places: HashMap<&ProviderId, usize> = HashMap::new();
@@ -68,7 +60,7 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut dyn Cells, now: Millis) -> 
     }
 }
 
-fn slots(config: &Config, cells: &mut dyn Cells) -> Vec<Arc<Slot>> {
+fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
     let enabled = config.connections.iter().filter(|c| c.enabled);
     enabled
         .filter_map(|connection| {

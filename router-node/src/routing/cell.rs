@@ -1,5 +1,6 @@
 //! State that requests read without a lock and owners write.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +9,7 @@ use arc_swap::ArcSwap;
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth};
+use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 
 use crate::actor::owner::{Owner, Publish};
@@ -143,5 +145,24 @@ pub(crate) struct PublishBreaker(pub(crate) Arc<BreakerCell>);
 impl Publish<ProviderBreaker> for PublishBreaker {
     fn publish(&mut self, state: &ProviderBreaker, _: Millis) {
         self.0.breaker.store(Arc::new(state.clone()));
+    }
+}
+
+/// The cells by name; they outlive a configuration.
+#[derive(Default)]
+pub(crate) struct Cells {
+    connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
+    breakers: HashMap<ProviderId, Arc<BreakerCell>>,
+}
+
+impl Cells {
+    /// The cell of a connection, made when it is new.
+    pub(crate) fn connection(&mut self, id: &ConnectionId) -> Arc<ConnectionCell> {
+        Arc::clone(self.connections.entry(id.clone()).or_default())
+    }
+
+    /// The cell of a provider's breaker, made when it is new.
+    pub(crate) fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell> {
+        Arc::clone(self.breakers.entry(id.clone()).or_default())
     }
 }

@@ -1,11 +1,10 @@
 //! Recent requests of this node: every attempt, every excluded candidate, why.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpResponse, web};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Manager;
-use crate::http::Here;
 use crate::http::reply::ClientError;
 use crate::observe::{ById, Newest};
 
@@ -16,14 +15,9 @@ pub(super) struct Query {
 
 /// `GET /api/requests?limit=N`: the newest first, 100 unless told, 1000 at most.
 pub(super) async fn newest(
-    Here(worker): Here,
-    request: HttpRequest,
+    manager: Manager,
     query: Result<web::Query<Query>, actix_web::Error>,
 ) -> HttpResponse {
-    let manager = match Manager::admit(worker, &request) {
-        Ok(manager) => manager,
-        Err(refused) => return refused,
-    };
     let Ok(query) = query else {
         return manager.error(&ClientError::bad_request(
             "invalid_query",
@@ -39,15 +33,7 @@ pub(super) async fn newest(
 }
 
 /// `GET /api/requests/{id}`.
-pub(super) async fn one(
-    Here(worker): Here,
-    request: HttpRequest,
-    path: web::Path<String>,
-) -> HttpResponse {
-    let manager = match Manager::admit(worker, &request) {
-        Ok(manager) => manager,
-        Err(refused) => return refused,
-    };
+pub(super) async fn one(manager: Manager, path: web::Path<String>) -> HttpResponse {
     let id = path.into_inner();
     match manager.worker.node.shelf.send(ById(id)).await {
         Ok(Some(record)) => manager.json(&record),

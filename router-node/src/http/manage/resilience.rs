@@ -1,6 +1,6 @@
 //! Which connections may be used now, and the operator's resets.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpResponse, web};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
@@ -9,7 +9,6 @@ use shared_proto::health::{Blocked, ConnectionHealth, HealthEvent};
 
 use super::Manager;
 use crate::actor::owner::Report;
-use crate::http::Here;
 use crate::http::reply::ClientError;
 use crate::request::transition::Durable;
 use crate::routing::{ProviderSlot, Slot};
@@ -26,14 +25,9 @@ pub(super) struct Query {
 
 /// `GET /api/resilience/connections?provider=ID`.
 pub(super) async fn connections(
-    Here(worker): Here,
-    request: HttpRequest,
+    manager: Manager,
     query: Result<web::Query<Query>, actix_web::Error>,
 ) -> HttpResponse {
-    let manager = match Manager::admit(worker, &request) {
-        Ok(manager) => manager,
-        Err(refused) => return refused,
-    };
     let usable = |query: &web::Query<Query>| {
         let provider = query.provider.as_deref();
         query.window_ms.unwrap_or(0) <= 86_400_000
@@ -140,15 +134,7 @@ enum Scope {
 }
 
 /// `POST /api/resilience/reset`.
-pub(super) async fn reset(
-    Here(worker): Here,
-    request: HttpRequest,
-    body: web::Bytes,
-) -> HttpResponse {
-    let manager = match Manager::admit(worker, &request) {
-        Ok(manager) => manager,
-        Err(refused) => return refused,
-    };
+pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
     let wanted = if body.iter().all(u8::is_ascii_whitespace) {
         ResetBody::default()
     } else {
@@ -273,15 +259,7 @@ async fn reset_slot(slot: &Slot, durable: &mut Durable) -> bool {
 
 /// `POST /api/connections/{id}/reset`: the connection is as good as new,
 /// terminal or not.
-pub(super) async fn reset_one(
-    Here(worker): Here,
-    request: HttpRequest,
-    path: web::Path<String>,
-) -> HttpResponse {
-    let manager = match Manager::admit(worker, &request) {
-        Ok(manager) => manager,
-        Err(refused) => return refused,
-    };
+pub(super) async fn reset_one(manager: Manager, path: web::Path<String>) -> HttpResponse {
     let Some(slot) = manager.routing.slots.get(path.as_str()) else {
         return manager.error(&connection_not_found());
     };
