@@ -13,6 +13,7 @@
 //! | how records are stored | [`record`] |
 //! | what a commit says, and what can come of it | [`commit`] |
 //! | the change log | [`log`] |
+//! | slots, requests under a lease, live nodes | [`hold`] |
 //! | the backend inside one process, in memory or on disk | [`embedded`] |
 //! | what every backend has to pass | `conformance` (a feature of that name) |
 //!
@@ -119,7 +120,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Millis;
-use commit::{Commit, CommitError, Committed};
+use commit::{Commit, CommitError, Committed, TransactError, Transaction};
+use hold::{Held, HoldError, Place, Pool, Take, Taken};
 use key::Key;
 use log::{Position, Tail, TailError};
 use record::{Record, Unreadable};
@@ -131,6 +133,7 @@ pub mod commit;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
+pub mod hold;
 pub mod key;
 pub mod log;
 pub mod record;
@@ -143,7 +146,17 @@ pub trait Mirror: Send + Sync + 'static {
     ///
     /// For one key, revisions only rise, also across deletion and reopening.
     /// Commits queue in a bounded queue; a full one makes the caller wait.
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, CommitError>>;
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, CommitError>> {
+        Box::pin(async move { commit::single(self.transact(commit.into()).await) })
+    }
+
+    /// Makes all changes of the transaction, each with its entry in the log,
+    /// in one atomic step if every guard holds and every record is as
+    /// expected; or else none. One answer for each commit, in their order.
+    fn transact(
+        &self,
+        transaction: Transaction,
+    ) -> BoxFuture<'_, Result<Vec<Committed>, TransactError>>;
 
     /// The record of `key` as last committed, expired or not.
     fn load<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, LoadError>>;
@@ -158,7 +171,23 @@ pub trait Mirror: Send + Sync + 'static {
     /// Nobody who writes waits for a reader.
     fn tail(&self, from: Position) -> BoxFuture<'_, Result<Tail, TailError>>;
 
-    /// The store's time; never goes back within one process.
+    /// Takes a place in a pool, if there is room, everybody who waits before
+    /// it has room too, and the guard holds.
+    fn take(&self, take: Take) -> BoxFuture<'_, Result<Taken, HoldError>>;
+
+    /// Keeps holds for `ttl_ms` from now; for each, whether it was still held.
+    /// One that has lapsed stays so. At most [`hold::MAX_HOLDS_AT_ONCE`].
+    fn keep(&self, places: Vec<Place>, ttl_ms: u64) -> BoxFuture<'_, Result<Vec<bool>, HoldError>>;
+
+    /// Gives holds back, and places in the queue. What is not held is no
+    /// error. At most [`hold::MAX_HOLDS_AT_ONCE`].
+    fn give_back(&self, places: Vec<Place>) -> BoxFuture<'_, Result<(), HoldError>>;
+
+    /// Who holds in `pool` now, those that have lapsed left out, by name.
+    fn holders<'a>(&'a self, pool: &'a Pool) -> BoxFuture<'a, Result<Vec<Held>, HoldError>>;
+
+    /// The store's time; never goes back within one process, and is never
+    /// ahead of the store's own clock.
     fn now(&self) -> Millis;
 
     /// Whether commits get through, as far as the last ones told.

@@ -127,6 +127,98 @@ impl Commit {
     }
 }
 
+/// Several changes that are made together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// What has to hold at this moment, beside what each commit expects.
+    pub guards: Vec<Guard>,
+    /// The changes, each of another record; none at all only asks whether the
+    /// guards hold.
+    pub commits: Vec<Commit>,
+    /// How many replicas have to have it before it counts as made; 0 asks none.
+    /// A store without replicas has none to offer.
+    pub replicas: u32,
+}
+
+/// Guards and commits of one transaction at most.
+pub const MAX_TRANSACTION: usize = 16;
+
+/// A fence: the record of `key` is stored with this revision and has not
+/// expired, by the store's own clock at that moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// Which record.
+    pub key: Key,
+    /// Which state of it.
+    pub revision: Revision,
+}
+
+impl From<Commit> for Transaction {
+    fn from(commit: Commit) -> Self {
+        Self {
+            guards: Vec::new(),
+            commits: vec![commit],
+            replicas: 0,
+        }
+    }
+}
+
+/// Why a transaction is not known to have taken effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransactError {
+    /// A record is not as a guard or a commit has it. Nothing was changed.
+    #[error("another commit came first")]
+    Conflict {
+        /// Every record that the transaction names, guards first, as stored;
+        /// expired or not.
+        newest: Vec<(Key, Option<Record>)>,
+        /// The store's time at that moment: what a guard was judged by.
+        at: Millis,
+    },
+    /// The store did not answer for certain: it may have taken effect.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// It can't be done, now or later. Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A record would be larger than [`MAX_RECORD_BYTES`]. Nothing was changed.
+    #[error("the record has {bytes} bytes, more than {limit}")]
+    TooLarge {
+        /// Its size with the envelope.
+        bytes: usize,
+        /// The largest that is stored.
+        limit: usize,
+    },
+    /// It took effect, but fewer replicas than asked for have it yet.
+    #[error("{got} of {wanted} replicas have it")]
+    Replicas {
+        /// How many were asked for.
+        wanted: u32,
+        /// How many confirmed in time.
+        got: u32,
+    },
+}
+
+/// The outcome of a transaction of one commit and no guards.
+pub(super) fn single(
+    outcome: Result<Vec<Committed>, TransactError>,
+) -> Result<Committed, CommitError> {
+    let unanswered = || Unreachable("the store gave no answer for the commit".into()).into();
+    match outcome {
+        Ok(committed) => committed.first().copied().ok_or_else(unanswered),
+        Err(TransactError::Conflict { newest, .. }) => Err(CommitError::Conflict {
+            newest: newest.into_iter().find_map(|(_, record)| record),
+        }),
+        Err(TransactError::Unreachable(why)) => Err(why.into()),
+        Err(TransactError::Refused(refusal)) => Err(refusal.into()),
+        Err(TransactError::TooLarge { bytes, limit }) => {
+            Err(CommitError::TooLarge { bytes, limit })
+        }
+        // A single commit asks for no replicas.
+        Err(TransactError::Replicas { .. }) => Err(unanswered()),
+    }
+}
+
 /// A commit that took effect and is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
@@ -184,6 +276,10 @@ pub enum Refusal {
         /// The longest that is stored.
         limit: usize,
     },
+    /// A transaction of more than [`MAX_TRANSACTION`] guards and commits, or
+    /// one that changes a record twice.
+    #[error("the transaction is malformed: {0}")]
+    Malformed(&'static str),
     /// A deletion that expects the record to be absent.
     #[error("there is nothing to delete")]
     NothingToDelete,

@@ -17,6 +17,21 @@ use crate::id::{ConnectionId, ProviderId};
 pub const HEALTH: &str = "health";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
+/// The kind of the record of a lease by its owner.
+pub const LEASE: &str = "lease";
+/// The kind of the record that says which lease a connection is bound by.
+pub const BOUND: &str = "bound";
+/// The kind of a session's pin to a connection.
+pub const PIN: &str = "pin";
+/// The kind of a connection's stored OAuth tokens.
+pub const TOKEN: &str = "token";
+/// The kind of the lock on refreshing a connection's tokens.
+pub const REFRESH: &str = "refresh";
+/// The kind of the coordinators' leader record.
+pub const LEADER: &str = "leader";
+
+/// The one id of the leader's kind.
+const LEADER_ID: &str = "coordinator";
 
 /// Longest spelled key, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -28,6 +43,18 @@ pub enum Key {
     Health(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
+    /// A session lease, by the hash of its owner's token (lower-case hex).
+    Lease(Arc<str>),
+    /// Which lease a connection is bound by.
+    Bound(ConnectionId),
+    /// A session's pin, by the hash of its key (lower-case hex). Quiet.
+    Pin(Arc<str>),
+    /// OAuth tokens of a connection, encrypted.
+    Token(ConnectionId),
+    /// Who refreshes the tokens of a connection.
+    Refresh(ConnectionId),
+    /// Who leads the coordinators.
+    Leader,
     /// A kind that this version does not know; carried as it is.
     Other(OtherKey),
 }
@@ -49,7 +76,10 @@ impl Key {
 
     fn other_spelled(kind: &str, spelled_id: &str) -> Option<Self> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-        let free = !matches!(kind, "" | HEALTH | BREAKER) && kind.bytes().all(plain);
+        let free = !matches!(
+            kind,
+            "" | HEALTH | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+        ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
                 kind: kind.into(),
@@ -58,19 +88,36 @@ impl Key {
         })
     }
 
+    /// Whether changes are written to the log and the record is part of
+    /// snapshots. A quiet record is only read by its key: there may be as many
+    /// as there are sessions.
+    pub const fn is_logged(&self) -> bool {
+        !matches!(self, Self::Pin(_))
+    }
+
     /// The kind's word in keys and records.
     pub fn kind(&self) -> &str {
         match self {
             Self::Health(_) => HEALTH,
             Self::Breaker(_) => BREAKER,
+            Self::Lease(_) => LEASE,
+            Self::Bound(_) => BOUND,
+            Self::Pin(_) => PIN,
+            Self::Token(_) => TOKEN,
+            Self::Refresh(_) => REFRESH,
+            Self::Leader => LEADER,
             Self::Other(other) => &other.kind,
         }
     }
 
     fn spelled_id(&self) -> String {
         match self {
-            Self::Health(id) => escape(id.as_str()),
+            Self::Health(id) | Self::Bound(id) | Self::Token(id) | Self::Refresh(id) => {
+                escape(id.as_str())
+            }
             Self::Breaker(id) => escape(id.as_str()),
+            Self::Lease(hash) | Self::Pin(hash) => escape(hash),
+            Self::Leader => LEADER_ID.to_owned(),
             Self::Other(other) => other.spelled_id.to_string(),
         }
     }
@@ -113,6 +160,12 @@ impl Keyspace {
         let key = match kind {
             HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
+            LEASE => unescape(id).map(|id| Key::Lease(id.into())),
+            BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),
+            PIN => unescape(id).map(|id| Key::Pin(id.into())),
+            TOKEN => unescape(id).map(|id| Key::Token(ConnectionId::new(id))),
+            REFRESH => unescape(id).map(|id| Key::Refresh(ConnectionId::new(id))),
+            LEADER => (id == LEADER_ID).then_some(Key::Leader),
             _ => Key::other_spelled(kind, id),
         };
         key.map_or(Spelled::Malformed, Spelled::Key)

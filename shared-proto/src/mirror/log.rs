@@ -75,6 +75,11 @@ pub enum TailError {
     /// log that has begun anew): take a snapshot and tail from there.
     #[error("the change log no longer reaches back that far")]
     Gap,
+    /// The store has gone back: it no longer knows entries that this reader
+    /// had read (a failover that lost the last writes, a restart without its
+    /// data). As after a gap, and what was acknowledged lately is told again.
+    #[error("the store has lost changes that it had acknowledged")]
+    Rewound,
     /// The store did not answer; the position still holds.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
