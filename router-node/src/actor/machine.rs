@@ -6,7 +6,7 @@ use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::mirror::record::Body;
 
 /// A pure machine whose state is mirrored.
-pub(crate) trait Machine: Body + Clone + Default + Unpin + 'static {
+pub(crate) trait Machine: Body + Clone + Default + PartialEq + Unpin + 'static {
     /// What happens to it.
     type Event: Clone + Send + Unpin + 'static;
     /// The numbers it obeys.
@@ -19,6 +19,14 @@ pub(crate) trait Machine: Body + Clone + Default + Unpin + 'static {
 
     /// The next time after `now` at which the state reads differently by itself.
     fn wakes_at(&self, now: Millis) -> Option<Millis>;
+
+    /// What has to happen to a state that a starting owner finds in the store,
+    /// because of the rules it starts with.
+    fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event>;
+
+    /// Whether the event changes nothing on a state that knows it already, so
+    /// that it may be applied again where nobody can tell whether it is known.
+    fn may_repeat(event: &Self::Event) -> bool;
 }
 
 /// The result of one step.
@@ -45,6 +53,17 @@ impl Machine for ConnectionHealth {
     fn wakes_at(&self, now: Millis) -> Option<Millis> {
         self.deadline(now)
     }
+
+    fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event> {
+        // The failures were those of another credential.
+        let both = self.credential.zip(rules.credential);
+        both.is_some_and(|(found, own)| found != own)
+            .then_some(health::HealthEvent::CredentialsChanged)
+    }
+
+    fn may_repeat(_: &Self::Event) -> bool {
+        true
+    }
 }
 
 impl Machine for ProviderBreaker {
@@ -64,5 +83,27 @@ impl Machine for ProviderBreaker {
     fn wakes_at(&self, _: Millis) -> Option<Millis> {
         // Half-open is lazy: every reader judges it from the clock.
         None
+    }
+
+    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
+        None
+    }
+
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            BreakerEvent::Failed { .. }
+            | BreakerEvent::Succeeded {
+                probe_generation: Some(_),
+                ..
+            }
+            | BreakerEvent::ClaimProbe
+            | BreakerEvent::ReleaseProbe { .. }
+            | BreakerEvent::Reset => true,
+            // It takes one off each time. Without it one failure more stands, which is the safe side.
+            BreakerEvent::Succeeded {
+                probe_generation: None,
+                ..
+            } => false,
+        }
     }
 }

@@ -2,18 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::prelude::*;
 use shared_proto::clock::Millis;
 use shared_proto::mirror::commit::{Commit, CommitError, Committed, Expected};
 use shared_proto::mirror::key::Key;
-use shared_proto::mirror::record::Record;
+use shared_proto::mirror::record::{Record, Revision};
 use shared_proto::mirror::{Mirror, Unreachable};
 use tokio::sync::oneshot;
 
 use super::machine::Machine;
-use super::replica::Replica;
+use super::replica::{Holds, News, Rebased, Replica, Source};
+use crate::timer::{Backoff, jittered};
 
 /// Reports waiting in an owner's mailbox; a reporter past it waits its turn.
 const MAILBOX: usize = 256;
@@ -21,8 +23,11 @@ const MAILBOX: usize = 256;
 const STORE_DEADLINE: Duration = Duration::from_millis(250);
 /// Reporters waiting for a commit; past it the oldest is told that it can't be promised.
 const MAX_WAITING: usize = 1024;
-/// How long after a failed commit the next one is tried.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long after a failed commit the next one is tried: longer each time, up
+/// to the second value. The follower tells owners when the store is back.
+const RETRY: Backoff = Backoff::between(Duration::from_secs(1), Duration::from_secs(8));
+/// How long after the store's return, so that owners do not come all at once.
+const BACK: Duration = Duration::from_millis(250);
 
 /// Where an owner's published state goes.
 pub(crate) trait Publish<M>: Unpin + 'static {
@@ -37,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) mirror: Arc<dyn Mirror>,
     /// Counts commits by result.
     pub(crate) commits: CommitCounters,
+    /// Rises with each reading of a snapshot.
+    pub(crate) readings: Arc<AtomicU64>,
 }
 
 /// Counters of commits.
@@ -54,33 +61,51 @@ pub(crate) struct Owner<M: Machine, P: Publish<M>> {
     replica: Replica<M>,
     publish: P,
     shared: Shared,
-    /// Reporters of events that the commit under way carries.
-    carried: VecDeque<oneshot::Sender<()>>,
-    /// Reporters of events that wait for the next one.
-    waiting: VecDeque<oneshot::Sender<()>>,
+    /// Who waits for their event to be in the mirror, oldest first.
+    waiting: VecDeque<Waiting<M>>,
     timer: Option<SpawnHandle>,
+    /// Commits that failed in a row, and the next try.
+    failures: u32,
+    retry: Option<SpawnHandle>,
+    /// The reading of a snapshot that was the last to begin when the store
+    /// last told this owner how its record is.
+    heard_in: u64,
+    /// Nobody has looked yet what the store holds.
+    unread: bool,
+}
+
+struct Waiting<M: Machine> {
+    ticket: u64,
+    outcome: M::Outcome,
+    reporter: oneshot::Sender<M::Outcome>,
 }
 
 impl<M: Machine, P: Publish<M>> Owner<M, P> {
-    /// Starts the owner of `key` from what the mirror holds.
+    /// Starts the owner of `key` from what the mirror holds, or with a
+    /// default state until that is known.
     pub(crate) fn start(
         key: Key,
-        held: (M, Expected),
+        held: Option<(M, Expected)>,
         rules: M::Rules,
         publish: P,
         shared: Shared,
     ) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
+            let unread = held.is_none();
+            let (state, stored) = held.unwrap_or((M::default(), Expected::Absent));
             Self {
                 key,
                 rules,
-                replica: Replica::new(held.0, held.1),
+                replica: Replica::new(state, stored),
                 publish,
                 shared,
-                carried: VecDeque::new(),
                 waiting: VecDeque::new(),
                 timer: None,
+                failures: 0,
+                retry: None,
+                heard_in: 0,
+                unread,
             }
         })
     }
@@ -102,6 +127,10 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
     }
 
     fn commit(&mut self, ctx: &mut Context<Self>) {
+        if self.retry.is_some() {
+            // The store is away: events gather until the next try.
+            return;
+        }
         let Some((expected, state)) = self.replica.begin_commit() else {
             return;
         };
@@ -109,11 +138,10 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
             Ok(change) => change,
             Err(error) => {
                 tracing::error!(key = ?self.key, %error, "state can't be encoded");
-                self.replica.failed();
+                self.replica.failed(false);
                 return;
             }
         };
-        self.carried.append(&mut self.waiting);
         let mirror = Arc::clone(&self.shared.mirror);
         let committing = async move {
             match tokio::time::timeout(STORE_DEADLINE, mirror.commit(change)).await {
@@ -129,56 +157,113 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
         owner: &mut Self,
         ctx: &mut Context<Self>,
     ) {
+        let now = owner.shared.mirror.now();
         match result {
             Ok(committed) => {
                 owner.shared.commits.accepted.inc();
-                owner.replica.committed(committed.revision);
-                for reporter in owner.carried.drain(..) {
-                    // A reporter that went away needs no answer.
-                    reporter.send(()).ok();
-                }
-                owner.commit(ctx);
+                owner.heard();
+                let up_to = owner.replica.committed(committed.revision, now);
+                owner.settle(up_to);
             }
             Err(CommitError::Conflict { newest }) => {
                 owner.shared.commits.conflicts.inc();
-                owner.rebase(newest.as_ref(), ctx);
-                owner.requeue();
-                owner.commit(ctx);
+                owner.heard();
+                let newest = owner.read(newest.map_or(Stored::Nothing(None), Stored::Record));
+                let rebased = owner.replica.conflict(newest, now, &owner.rules);
+                owner.rebased(rebased, ctx);
             }
             Err(error) => {
                 owner.shared.commits.failed.inc();
                 tracing::debug!(key = ?owner.key, %error, "commit failed; it is tried again");
-                owner.replica.failed();
-                owner.requeue();
-                ctx.run_later(RETRY_AFTER, Self::commit);
+                owner
+                    .replica
+                    .failed(matches!(error, CommitError::Unreachable(_)));
+                owner.retry_later(ctx);
+            }
+        }
+        if let Some(news) = owner.replica.deferred() {
+            let rebased = owner.replica.hear(news, now, &owner.rules);
+            owner.rebased(rebased, ctx);
+        }
+        owner.commit(ctx);
+    }
+
+    fn retry_later(&mut self, ctx: &mut Context<Self>) {
+        let wait = jittered(RETRY.after(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        self.retry_after(wait, ctx);
+    }
+
+    fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        self.retry = Some(ctx.run_later(wait, |owner, ctx| {
+            owner.retry = None;
+            owner.commit(ctx);
+        }));
+    }
+
+    /// The store itself told how the record is.
+    fn heard(&mut self) {
+        self.failures = 0;
+        self.heard_in = self.shared.readings.load(Ordering::SeqCst);
+    }
+
+    /// Tells everybody whose event is in the mirror.
+    fn settle(&mut self, up_to: u64) {
+        while self.waiting.front().is_some_and(|w| w.ticket <= up_to) {
+            if let Some(Waiting { outcome, reporter, .. }) = self.waiting.pop_front() {
+                // A reporter that went away needs no answer.
+                reporter.send(outcome).ok();
             }
         }
     }
 
-    fn rebase(&mut self, newest: Option<&Record>, ctx: &mut Context<Self>) {
-        let (state, stored) = match newest {
-            None => (M::default(), Expected::Absent),
-            Some(record) => {
-                let stored = Expected::Revision(record.revision);
-                match record.decode::<M>() {
-                    Ok(state) => (state, stored),
-                    Err(error) => {
-                        tracing::warn!(key = ?self.key, %error, "the newer record can't be read; the state starts anew");
-                        (M::default(), stored)
-                    }
-                }
-            }
+    /// After the replica took a newer record.
+    fn rebased(&mut self, rebased: Option<Rebased<M>>, ctx: &mut Context<Self>) {
+        let Some(Rebased { stored_up_to, again }) = rebased else {
+            return;
         };
-        self.replica.rebase(state, stored, &self.rules);
+        self.settle(stored_up_to);
+        let mut again = again.into_iter().peekable();
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            while again.next_if(|event| event.ticket < waiting.ticket).is_some() {}
+            // One that is no longer known is dropped: nothing is promised.
+            let Some(event) = again.next_if(|event| event.ticket == waiting.ticket) else {
+                continue;
+            };
+            if event.pending {
+                waiting.outcome = event.outcome;
+                self.waiting.push_back(waiting);
+            } else {
+                // The mirror has all there is to know of it.
+                waiting.reporter.send(event.outcome).ok();
+            }
+        }
+        if std::mem::take(&mut self.unread) {
+            self.found();
+        }
         self.published(ctx);
     }
 
-    fn requeue(&mut self) {
-        self.carried.append(&mut self.waiting);
-        std::mem::swap(&mut self.carried, &mut self.waiting);
-        while self.waiting.len() > MAX_WAITING {
-            // Dropping the sender tells the reporter that nothing was promised.
-            self.waiting.pop_front();
+    /// The state that the store held before this owner began.
+    fn found(&mut self) {
+        if let Some(event) = self.replica.state().on_found(&self.rules) {
+            let now = self.shared.mirror.now();
+            self.replica.apply(&event, now, &self.rules);
+        }
+    }
+
+    fn read(&self, stored: Stored) -> Holds<M> {
+        let record = match stored {
+            Stored::Record(record) => record,
+            Stored::Unreadable(expected) => return Holds::Unreadable(expected),
+            Stored::Nothing(deleted) => return Holds::Nothing(deleted),
+        };
+        match record.decode::<M>() {
+            Ok(state) => Holds::State(state, record.revision),
+            Err(error) => {
+                tracing::warn!(key = ?self.key, %error, "a newer record can't be read; the state stays as it is known here");
+                Holds::Unreadable(Expected::Revision(record.revision))
+            }
         }
     }
 }
@@ -187,7 +272,11 @@ impl<M: Machine, P: Publish<M>> Actor for Owner<M, P> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
+        if !self.unread {
+            self.found();
+        }
         self.published(ctx);
+        self.commit(ctx);
     }
 }
 
@@ -201,8 +290,10 @@ pub(crate) struct Report<M: Machine>(pub(crate) M::Event);
 pub(crate) struct Reported<M: Machine> {
     /// What the machine said.
     pub(crate) outcome: M::Outcome,
-    /// Resolves when the change is in the mirror; absent when nothing changed.
-    pub(crate) durable: Option<oneshot::Receiver<()>>,
+    /// Resolves when the change is in the mirror, with what the machine says
+    /// on top of what the mirror held. Absent when nothing changed or the
+    /// store is known to be away.
+    pub(crate) durable: Option<oneshot::Receiver<M::Outcome>>,
 }
 
 impl<M: Machine, P: Publish<M>> Handler<Report<M>> for Owner<M, P> {
@@ -210,14 +301,28 @@ impl<M: Machine, P: Publish<M>> Handler<Report<M>> for Owner<M, P> {
 
     fn handle(&mut self, Report(event): Report<M>, ctx: &mut Context<Self>) -> Reported<M> {
         let now = self.shared.mirror.now();
-        let (changed, outcome) = self.replica.apply(&event, now, &self.rules);
-        let durable = changed.then(|| {
-            self.published(ctx);
-            let (sender, receiver) = oneshot::channel();
-            self.waiting.push_back(sender);
-            self.commit(ctx);
+        let (ticket, outcome) = self.replica.apply(&event, now, &self.rules);
+        let Some(ticket) = ticket else {
+            return Reported {
+                outcome,
+                durable: None,
+            };
+        };
+        self.published(ctx);
+        let durable = self.retry.is_none().then(|| {
+            let (reporter, receiver) = oneshot::channel();
+            if self.waiting.len() >= MAX_WAITING {
+                // Dropping the sender tells the reporter that nothing was promised.
+                self.waiting.pop_front();
+            }
+            self.waiting.push_back(Waiting {
+                ticket,
+                outcome: outcome.clone(),
+                reporter,
+            });
             receiver
         });
+        self.commit(ctx);
         Reported { outcome, durable }
     }
 }
@@ -232,5 +337,71 @@ impl<M: Machine, P: Publish<M>> Handler<NewRules<M>> for Owner<M, P> {
 
     fn handle(&mut self, NewRules(rules): NewRules<M>, _: &mut Context<Self>) {
         self.rules = rules;
+    }
+}
+
+/// What the mirror holds of a thing, as it is told to the thing's owner.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    /// This record.
+    Record(Record),
+    /// Something of no use, and how a commit on top of it has to expect it.
+    Unreadable(Expected),
+    /// Nothing; the revision of its deletion where that is known.
+    Nothing(Option<Revision>),
+}
+
+/// Tells an owner what the mirror holds. Answered when its view shows it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Heard {
+    pub(crate) stored: Stored,
+    /// Set when it is from a snapshot instead of the log.
+    pub(crate) reading: Option<Reading>,
+}
+
+/// One reading of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Its number among [`Shared::readings`].
+    pub(crate) number: u64,
+    /// The store is known to have gone back.
+    pub(crate) rewound: bool,
+}
+
+impl<M: Machine, P: Publish<M>> Handler<Heard> for Owner<M, P> {
+    type Result = ();
+
+    fn handle(&mut self, Heard { stored, reading }: Heard, ctx: &mut Context<Self>) {
+        let source = reading.map_or(Source::Log, |reading| Source::Snapshot {
+            rewound: reading.rewound,
+            fresh: self.heard_in >= reading.number,
+        });
+        let holds = self.read(stored);
+        let now = self.shared.mirror.now();
+        let rebased = self
+            .replica
+            .hear(News { holds, source }, now, &self.rules);
+        self.rebased(rebased, ctx);
+        // Where the store holds nothing, there is nothing to find either.
+        self.unread &= reading.is_none();
+        self.commit(ctx);
+    }
+}
+
+/// Tells an owner that the store is back: what waits is tried soon.
+#[derive(Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub(crate) struct StoreIsBack;
+
+impl<M: Machine, P: Publish<M>> Handler<StoreIsBack> for Owner<M, P> {
+    type Result = ();
+
+    fn handle(&mut self, _: StoreIsBack, ctx: &mut Context<Self>) {
+        if let Some(retry) = self.retry.take() {
+            ctx.cancel_future(retry);
+            self.failures = 0;
+            self.retry_after(jittered(BACK), ctx);
+        }
     }
 }

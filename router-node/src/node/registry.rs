@@ -1,37 +1,54 @@
 //! Starts the owners and keeps the cells that outlive a configuration.
 //!
 //! An owner is never stopped while the node runs: a connection that leaves the
-//! configuration keeps its state, so that it is still respected when it comes back.
+//! configuration keeps its state, so that it is still respected when it comes
+//! back. An owner that a reload starts is told what the store holds before a
+//! request can see its view.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::ConnectionId;
-use shared_proto::mirror::Snapshot;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::record::{Record, Why};
+use shared_proto::mirror::{LoadError, Snapshot};
 
+use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
-use crate::actor::owner::{NewRules, Owner, Report, Shared};
+use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
 use crate::routing::{Cells, PublishBreaker, PublishHealth, Routing, Slot};
+
+/// Records that a reload looks up at once.
+const LOADS: usize = 32;
+/// A look-up that takes longer counts as failed.
+const LOAD_DEADLINE: Duration = Duration::from_millis(250);
 
 /// Cells and owners by name.
 pub(super) struct Registry {
     shared: Shared,
-    /// What the mirror held at the start.
-    records: HashMap<Key, Record>,
-    /// Records there that make no sense; the next change replaces them.
-    corrupt: HashSet<Key>,
-    pub(super) cells: Cells,
+    /// What the mirror held at the start, for the owners of the start.
+    found: Option<Found>,
+    pub(super) cells: Rc<RefCell<Cells>>,
     credentials: HashMap<ConnectionId, u64>,
 }
 
-impl Registry {
-    pub(super) fn new(shared: Shared, prefix: &str, snapshot: Snapshot) -> Self {
+/// What the mirror held at the start.
+struct Found {
+    records: HashMap<Key, Record>,
+    /// Records there that make no sense; the next change replaces them.
+    corrupt: HashSet<Key>,
+}
+
+impl Found {
+    fn new(snapshot: Snapshot, prefix: &str) -> Self {
         let keys = Keyspace::new(prefix);
         let mut corrupt = HashSet::new();
         for unreadable in snapshot.unreadable {
@@ -44,63 +61,15 @@ impl Registry {
         }
         Self {
             corrupt,
-            shared,
             records: snapshot
                 .records
                 .into_iter()
                 .map(|record| (record.key.clone(), record))
                 .collect(),
-            cells: Cells::default(),
-            credentials: HashMap::new(),
         }
     }
 
-    /// Starts owners for what is new in `routing`, gives the others their new
-    /// numbers, and tells those whose credentials changed.
-    pub(super) fn apply(&mut self, routing: &Routing) {
-        for slot in routing.slots.values() {
-            self.apply_connection(routing, slot);
-        }
-        for provider in routing.providers.values() {
-            let id = &provider.provider.id;
-            let settings = &routing.config.settings;
-            let rules = BreakerRules::new(settings, provider.provider.profile);
-            let cell = &provider.breaker;
-            if let Some(owner) = cell.owner() {
-                owner.do_send(NewRules::<ProviderBreaker>(rules));
-                continue;
-            }
-            let key = Key::Breaker(id.clone());
-            let held = self.held::<ProviderBreaker>(&key);
-            let publish = PublishBreaker(Arc::clone(cell));
-            cell.own(|| Owner::start(key, held, rules, publish, self.shared.clone()));
-        }
-    }
-
-    fn apply_connection(&mut self, routing: &Routing, slot: &Slot) {
-        let connection = &slot.connection;
-        let settings = &routing.config.settings;
-        let mark = fingerprint(connection);
-        let rules =
-            HealthRules::new(settings, slot.provider.profile, connection).with_credential(mark);
-        let cell = &slot.cell;
-        let mut before = self.credentials.insert(connection.id.clone(), mark);
-        if let Some(owner) = cell.owner() {
-            owner.do_send(NewRules::<ConnectionHealth>(rules));
-        } else {
-            let key = Key::Health(connection.id.clone());
-            let held = self.held::<ConnectionHealth>(&key);
-            before = held.0.credential;
-            let publish = PublishHealth(Arc::clone(cell));
-            cell.own(|| Owner::start(key, held, rules, publish, self.shared.clone()));
-        }
-        let changed = before.is_some_and(|before| before != mark);
-        if let Some(owner) = cell.owner().filter(|_| changed) {
-            owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
-        }
-    }
-
-    fn held<M: Machine>(&mut self, key: &Key) -> (M, Expected) {
+    fn take<M: Machine>(&mut self, key: &Key) -> (M, Expected) {
         if let Some(record) = self.records.remove(key) {
             let stored = Expected::Revision(record.revision);
             return match record.decode::<M>() {
@@ -117,6 +86,114 @@ impl Registry {
             Expected::Absent
         };
         (M::default(), stored)
+    }
+}
+
+impl Registry {
+    /// Without a snapshot the owners begin with default states, until the
+    /// follower tells them what the store holds.
+    pub(super) fn new(shared: Shared, prefix: &str, snapshot: Option<Snapshot>) -> Self {
+        Self {
+            shared,
+            found: snapshot.map(|snapshot| Found::new(snapshot, prefix)),
+            cells: Rc::default(),
+            credentials: HashMap::new(),
+        }
+    }
+
+    /// The owners, for whoever tells them what the store holds.
+    pub(super) fn directory(&self) -> Directory {
+        Directory(Rc::clone(&self.cells))
+    }
+
+    /// Starts the owners of the first configuration.
+    pub(super) fn start(&mut self, routing: &Routing) {
+        self.apply(routing);
+        self.found = None;
+    }
+
+    /// Takes over a changed configuration: starts owners for what is new in
+    /// `routing` and waits until they know what the store holds, as far as it
+    /// answers; what it does not answer is read when it is back.
+    pub(super) async fn reload(&mut self, routing: &Routing, following: &Following) {
+        let new = self.apply(routing);
+        let directory = self.directory();
+        let loading = futures_util::stream::iter(new)
+            .map(|key| self.load(key, &directory))
+            .buffer_unordered(LOADS);
+        let failed = loading
+            .fold(false, |failed, loaded| async move { failed | !loaded })
+            .await;
+        if failed {
+            following.read_again();
+        }
+    }
+
+    async fn load(&self, key: Key, directory: &Directory) -> bool {
+        let loading = tokio::time::timeout(LOAD_DEADLINE, self.shared.mirror.load(&key));
+        let stored = match loading.await {
+            Ok(Ok(Some(record))) => Stored::Record(record),
+            Ok(Ok(None)) => Stored::Nothing(None),
+            Ok(Err(LoadError::Unreadable(unreadable))) => {
+                tracing::warn!(%unreadable, "a stored record is left alone");
+                Stored::Unreadable(expectation(&unreadable.why))
+            }
+            Ok(Err(LoadError::Unreachable(_))) | Err(_) => return false,
+        };
+        let heard = Heard {
+            stored,
+            reading: None,
+        };
+        directory.tell(&key, heard).await;
+        true
+    }
+
+    /// Starts owners for what is new in `routing`, gives the others their new
+    /// numbers, and tells those whose credentials changed. Returns the new ones.
+    fn apply(&mut self, routing: &Routing) -> Vec<Key> {
+        let mut new = Vec::new();
+        for slot in routing.slots.values() {
+            new.extend(self.apply_connection(routing, slot));
+        }
+        for provider in routing.providers.values() {
+            let id = &provider.provider.id;
+            let settings = &routing.config.settings;
+            let rules = BreakerRules::new(settings, provider.provider.profile);
+            let cell = &provider.breaker;
+            if let Some(owner) = cell.owner() {
+                owner.do_send(NewRules::<ProviderBreaker>(rules));
+                continue;
+            }
+            let key = Key::Breaker(id.clone());
+            let held = self.found.as_mut().map(|found| found.take(&key));
+            let publish = PublishBreaker(Arc::clone(cell));
+            new.push(key.clone());
+            cell.own(|| Owner::start(key, held, rules, publish, self.shared.clone()));
+        }
+        new
+    }
+
+    fn apply_connection(&mut self, routing: &Routing, slot: &Slot) -> Option<Key> {
+        let connection = &slot.connection;
+        let settings = &routing.config.settings;
+        let mark = fingerprint(connection);
+        let rules =
+            HealthRules::new(settings, slot.provider.profile, connection).with_credential(mark);
+        let cell = &slot.cell;
+        let before = self.credentials.insert(connection.id.clone(), mark);
+        let Some(owner) = cell.owner() else {
+            // A new owner compares the credential with the one of the state it finds.
+            let key = Key::Health(connection.id.clone());
+            let held = self.found.as_mut().map(|found| found.take(&key));
+            let publish = PublishHealth(Arc::clone(cell));
+            cell.own(|| Owner::start(key.clone(), held, rules, publish, self.shared.clone()));
+            return Some(key);
+        };
+        owner.do_send(NewRules::<ConnectionHealth>(rules));
+        if before.is_some_and(|before| before != mark) {
+            owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
+        }
+        None
     }
 }
 

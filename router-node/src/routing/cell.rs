@@ -10,6 +10,7 @@ use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth};
 use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::mirror::key::Key;
 use shared_proto::pick::ready::ReadyIndex;
 
 use crate::actor::owner::{Owner, Publish};
@@ -164,5 +165,23 @@ impl Cells {
     /// The cell of a provider's breaker, made when it is new.
     pub(crate) fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell> {
         Arc::clone(self.breakers.entry(id.clone()).or_default())
+    }
+
+    /// The owner of a connection's health, if there is one.
+    pub(crate) fn connection_owner(&self, id: &ConnectionId) -> Option<Addr<ConnectionOwner>> {
+        self.connections.get(id)?.owner().cloned()
+    }
+
+    /// The owner of a provider's breaker, if there is one.
+    pub(crate) fn breaker_owner(&self, id: &ProviderId) -> Option<Addr<BreakerOwner>> {
+        self.breakers.get(id)?.owner().cloned()
+    }
+
+    /// The records whose owners are here.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let connections = self.connections.keys().cloned().map(Key::Health);
+        connections
+            .chain(self.breakers.keys().cloned().map(Key::Breaker))
+            .collect()
     }
 }

@@ -1,0 +1,324 @@
+//! Follows the change log: what is committed anywhere reaches the owners here.
+//!
+//! A snapshot first, then the log from its position. After a gap, or when the
+//! store has gone back, a snapshot again; when it does not answer, the same
+//! position is tried again until it does. Each entry is told to the owner of
+//! its record before the next is read, so the lag that is measured is the lag
+//! that requests see.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use shared_proto::clock::Millis;
+use shared_proto::mirror::commit::Expected;
+use shared_proto::mirror::key::{Key, Keyspace, Spelled};
+use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
+use shared_proto::mirror::record::{Unreadable, Why};
+use shared_proto::mirror::{Snapshot, Unreachable};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::Node;
+use crate::actor::owner::{Heard, Reading, StoreIsBack, Stored};
+use crate::routing::Cells;
+use crate::timer::{Backoff, jittered};
+
+/// A snapshot that takes longer is begun again.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(30);
+/// A tail that does not begin within this time is tried again.
+const TAIL_DEADLINE: Duration = Duration::from_secs(2);
+/// Waits between tries while the store is away.
+const RETRY: Backoff = Backoff::between(Duration::from_millis(100), Duration::from_secs(2));
+
+/// How the following goes.
+#[derive(Default)]
+pub(crate) struct Following {
+    follows: AtomicBool,
+    lag_ms: AtomicU64,
+    asked: Notify,
+}
+
+impl Following {
+    /// Whether changes made elsewhere arrive here.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// From the commit of the last change that was applied to its application, ms.
+    pub(crate) fn lag_ms(&self) -> u64 {
+        self.lag_ms.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a snapshot as soon as the store answers.
+    pub(super) fn read_again(&self) {
+        self.asked.notify_one();
+    }
+}
+
+/// How a commit has to expect what can't be read.
+pub(super) const fn expectation(why: &Why) -> Expected {
+    match why {
+        Why::Corrupt(_) => Expected::Corrupt,
+        // Refused whatever it expects: only a newer version replaces it.
+        Why::Newer { .. } => Expected::Absent,
+    }
+}
+
+/// The owners by the keys of their records.
+#[derive(Clone)]
+pub(super) struct Directory(pub(super) Rc<RefCell<Cells>>);
+
+impl Directory {
+    /// Tells the owner of `key`, if it is here, and waits until its view shows it.
+    pub(super) async fn tell(&self, key: &Key, heard: Heard) {
+        match key {
+            Key::Health(id) => {
+                let owner = self.0.borrow().connection_owner(id);
+                if let Some(owner) = owner {
+                    // An owner ends with the node.
+                    owner.send(heard).await.ok();
+                }
+            }
+            Key::Breaker(id) => {
+                let owner = self.0.borrow().breaker_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
+            Key::Lease(_)
+            | Key::Bound(_)
+            | Key::Pin(_)
+            | Key::Token(_)
+            | Key::Refresh(_)
+            | Key::Leader
+            | Key::Other(_) => {}
+        }
+    }
+
+    fn store_is_back(&self) {
+        let cells = self.0.borrow();
+        for key in cells.keys() {
+            match key {
+                Key::Health(id) => {
+                    if let Some(owner) = cells.connection_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Breaker(id) => {
+                    if let Some(owner) = cells.breaker_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Lease(_)
+                | Key::Bound(_)
+                | Key::Pin(_)
+                | Key::Token(_)
+                | Key::Refresh(_)
+                | Key::Leader
+                | Key::Other(_) => {}
+            }
+        }
+    }
+}
+
+/// Why all is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The store was away at the start, or when a reload asked.
+    Late,
+    Gap,
+    Rewound,
+}
+
+impl Cause {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Late => "late",
+            Self::Gap => "gap",
+            Self::Rewound => "rewound",
+        }
+    }
+}
+
+/// The one task of a node that reads the log.
+pub(super) struct Follower {
+    node: Arc<Node>,
+    directory: Directory,
+    keys: Keyspace,
+    /// Where to read on; `Err` when all has to be read first.
+    at: Result<Position, Cause>,
+}
+
+impl Follower {
+    /// Follows from the snapshot that the owners began with, if they did.
+    pub(super) fn new(
+        node: Arc<Node>,
+        directory: Directory,
+        prefix: &str,
+        from: Option<Position>,
+    ) -> Self {
+        Self {
+            node,
+            directory,
+            keys: Keyspace::new(prefix),
+            at: from.ok_or(Cause::Late),
+        }
+    }
+
+    /// Follows for ever.
+    pub(super) async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            match self.follow(&mut failures).await {
+                TailError::Gap => self.at = Err(Cause::Gap),
+                TailError::Rewound => self.at = Err(Cause::Rewound),
+                TailError::Unreachable(error) => {
+                    self.node.following.follows.store(false, Ordering::Relaxed);
+                    tracing::debug!(%error, "the change log can't be read; it is tried again");
+                    tokio::time::sleep(jittered(RETRY.after(failures))).await;
+                    failures = failures.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// Reads on until something is the matter.
+    async fn follow(&mut self, failures: &mut u32) -> TailError {
+        let from = match self.at {
+            Ok(position) => position,
+            Err(cause) => match self.read_all(cause).await {
+                Ok(position) => position,
+                Err(error) => return error.into(),
+            },
+        };
+        self.at = Ok(from);
+        let mut tail = match timeout(TAIL_DEADLINE, self.node.mirror.tail(from)).await {
+            Ok(Ok(tail)) => tail,
+            Ok(Err(error)) => return error,
+            Err(_) => return late(),
+        };
+        *failures = 0;
+        if !self.node.following.follows.swap(true, Ordering::Relaxed) {
+            self.directory.store_is_back();
+        }
+        let node = Arc::clone(&self.node);
+        loop {
+            let next = tokio::select! {
+                next = tail.next() => next,
+                () = node.following.asked.notified() => {
+                    self.at = Err(Cause::Late);
+                    // The same way as after a gap, which is what it is for the new owners.
+                    match self.read_all(Cause::Late).await {
+                        Ok(position) => {
+                            self.at = Ok(position);
+                            return TailError::Unreachable(Unreachable("read again".into()));
+                        }
+                        Err(error) => return error.into(),
+                    }
+                }
+            };
+            match next {
+                Ok(entry) => {
+                    self.at = Ok(entry.position);
+                    self.entry(entry).await;
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    async fn entry(&self, entry: LogEntry) {
+        let (key, stored, at) = match &entry.change {
+            Logged::Put(record) => (
+                Some(record.key.clone()),
+                Stored::Record(record.clone()),
+                Some(record.written_at),
+            ),
+            Logged::Deleted { key, revision, at } => (
+                Some(key.clone()),
+                Stored::Nothing(Some(*revision)),
+                Some(*at),
+            ),
+            Logged::Unreadable(unreadable) => {
+                tracing::warn!(%unreadable, "a stored record is left alone");
+                let stored = Stored::Unreadable(expectation(&unreadable.why));
+                (self.named(unreadable), stored, None)
+            }
+        };
+        if let Some(key) = key {
+            let reading = None;
+            self.directory.tell(&key, Heard { stored, reading }).await;
+        }
+        if let Some(at) = at {
+            self.applied(at);
+        }
+        self.node.changes.tell(entry);
+    }
+
+    /// Measures from the commit to now, when requests see it.
+    fn applied(&self, written_at: Millis) {
+        let lag_ms = self.node.now().since(written_at);
+        self.node.following.lag_ms.store(lag_ms, Ordering::Relaxed);
+        let lag = Duration::from_millis(lag_ms).as_secs_f64();
+        self.node.observer.metrics.cluster.lag.observe(lag);
+    }
+
+    /// Tells every owner what the store holds.
+    async fn read_all(&self, cause: Cause) -> Result<Position, Unreachable> {
+        let metrics = &self.node.observer.metrics.cluster;
+        let reading = Reading {
+            number: self.node.readings.fetch_add(1, Ordering::SeqCst).saturating_add(1),
+            rewound: cause == Cause::Rewound,
+        };
+        let snapshot = timeout(SNAPSHOT_DEADLINE, self.node.mirror.snapshot()).await;
+        let snapshot = snapshot.unwrap_or_else(|_| Err(Unreachable("no answer in time".into())))?;
+        let records = snapshot.records.len();
+        tracing::info!(
+            cause = cause.as_str(),
+            records,
+            "the shared state was read again"
+        );
+        metrics.read_again(cause.as_str());
+        let position = snapshot.position;
+        let mut held = self.by_key(snapshot);
+        let keys = self.directory.0.borrow().keys();
+        for key in keys {
+            let stored = held.remove(&key).unwrap_or(Stored::Nothing(None));
+            let heard = Heard {
+                stored,
+                reading: Some(reading),
+            };
+            self.directory.tell(&key, heard).await;
+        }
+        Ok(position)
+    }
+
+    fn by_key(&self, snapshot: Snapshot) -> HashMap<Key, Stored> {
+        let records = snapshot.records.into_iter();
+        let mut held: HashMap<Key, Stored> = records
+            .map(|record| (record.key.clone(), Stored::Record(record)))
+            .collect();
+        for unreadable in snapshot.unreadable {
+            tracing::warn!(%unreadable, "a stored record is left alone");
+            if let Some(key) = self.named(&unreadable) {
+                held.insert(key, Stored::Unreadable(expectation(&unreadable.why)));
+            }
+        }
+        held
+    }
+
+    fn named(&self, unreadable: &Unreadable) -> Option<Key> {
+        match self.keys.parse(&unreadable.key) {
+            Spelled::Key(key) => Some(key),
+            Spelled::Malformed | Spelled::Elsewhere => None,
+        }
+    }
+}
+
+fn late() -> TailError {
+    TailError::Unreachable(Unreachable("no answer in time".into()))
+}
