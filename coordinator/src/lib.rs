@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
-use shared_proto::config::{Env, Problem, StoreUrl};
+use shared_proto::config::{Env, Problem};
 
 #[cfg(test)]
 mod tests;
@@ -65,10 +65,7 @@ impl Error {
 /// store nor any address is opened before both are known to be right.
 pub fn run(options: &Options, env: &dyn Env) -> Result<(), Error> {
     let config = config::load(options, env).map_err(Error::Config)?;
-    Err(Error::Embedded(match config.store.url {
-        StoreUrl::Memory => "embedded:memory".to_owned(),
-        StoreUrl::Disk(path) => format!("embedded:{}", path.display()),
-    }))
+    Err(Error::Embedded(config.store.url.to_string()))
 }
 
 fn lines(problems: &[Problem]) -> String {

@@ -68,7 +68,7 @@ fn the_option_goes_before_the_variable_and_the_variable_before_the_file() {
 
 #[test]
 fn a_broken_configuration_is_refused_with_every_problem() {
-    let text = "server: {listn: '127.0.0.1:1'}\nstore: {url: 'redis://user:s3cret@host'}\n";
+    let text = "server: {listn: '127.0.0.1:1'}\nstore: {url: 'redis://user:s3cret@host/one'}\n";
     let error = outcome(&["--config", "c.yaml"], &Given::new([("c.yaml", text)]));
     assert_eq!(error.exit_code(), 1);
     let told = error.to_string();

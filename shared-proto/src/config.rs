@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretBox, SecretString};
@@ -20,6 +19,7 @@ mod report;
 mod resolve;
 mod settings;
 mod shape;
+mod store_url;
 pub(crate) mod yaml;
 
 #[cfg(test)]
@@ -33,6 +33,7 @@ pub use settings::{
     WaitForCooldown,
 };
 pub use shape::schema;
+pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};
 
 /// Everything a node needs to know, resolved: defaults filled in, clamps
 /// applied, secrets read, references checked.
@@ -91,15 +92,6 @@ pub struct Store {
     pub url: StoreUrl,
     /// Prefix of every shared key.
     pub prefix: String,
-}
-
-/// A parsed `store.url`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// `embedded:memory`: forgotten at exit.
-    Memory,
-    /// `embedded:PATH`: a directory of this node.
-    Disk(PathBuf),
 }
 
 /// A provider: where its endpoints are and how it behaves.

@@ -11,6 +11,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::hold::Pool;
 use crate::id::{ConnectionId, ProviderId};
 
 /// The kind of a connection's health record.
@@ -149,6 +150,48 @@ impl Keyspace {
         format!("{}{}:{}", self.head, key.kind(), key.spelled_id())
     }
 
+    /// The change log of a store that keeps it beside the records. Like all
+    /// that follow, no record is spelled so.
+    pub(crate) fn log(&self) -> String {
+        format!("{}log", self.head)
+    }
+
+    /// The names of all logged records.
+    pub(crate) fn index(&self) -> String {
+        format!("{}index", self.head)
+    }
+
+    /// The newest revision, and what the log weighs.
+    pub(crate) fn meta(&self) -> String {
+        format!("{}meta", self.head)
+    }
+
+    /// One of the sets that make up a pool of holders.
+    pub(crate) fn pool(&self, pool: &Pool, part: PoolPart) -> String {
+        let part = match part {
+            PoolPart::Held => "held",
+            PoolPart::Queue => "queue",
+            PoolPart::Patience => "patience",
+            PoolPart::Notes => "notes",
+        };
+        let name = match pool {
+            Pool::Slots(id) => format!("slots:{}", escape(id.as_str())),
+            Pool::Leased(id) => format!("leased:{}", escape(id.as_str())),
+            Pool::Nodes => "nodes".to_owned(),
+        };
+        format!("{}+{part}:{name}", self.head)
+    }
+
+    /// `KIND:ID` of a spelled key: what it is called inside this keyspace.
+    pub(crate) fn name<'a>(&self, spelled: &'a str) -> &'a str {
+        spelled.strip_prefix(&self.head).unwrap_or(spelled)
+    }
+
+    /// The spelled key of a name.
+    pub(crate) fn spell_name(&self, name: &str) -> String {
+        format!("{}{name}", self.head)
+    }
+
     /// What `text` names.
     pub fn parse(&self, text: &str) -> Spelled {
         let Some(rest) = text.strip_prefix(&self.head) else {
@@ -170,6 +213,15 @@ impl Keyspace {
         };
         key.map_or(Spelled::Malformed, Spelled::Key)
     }
+}
+
+/// Which of a pool's sets; what is in them is told in `redis/scripts/take_1.lua`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolPart {
+    Held,
+    Queue,
+    Patience,
+    Notes,
 }
 
 /// What a stored key's text turns out to be.

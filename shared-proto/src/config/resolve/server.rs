@@ -1,13 +1,12 @@
 //! `server:` and `store:`, with what variables and options say about them.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use secrecy::SecretString;
 
 use super::super::problem::Path;
 use super::super::report::{From, Origin};
-use super::super::{Server, Store, StoreUrl, file};
+use super::super::{Server, Store, StoreUrl, file, store_url};
 use super::{Context, NameRule, length, url};
 
 /// A shorter admin token is worth a warning.
@@ -117,7 +116,7 @@ pub(super) fn store(file: file::Store, context: &mut Context<'_, '_>) -> Store {
     let at = path.key("url");
     let (text, from) = context.first_of(option, "OMNIROUTE_STORE_URL", (file.url, at));
     let text = text.unwrap_or_else(|| "embedded:./omniroute-data".to_owned());
-    let url = match store_url(text.trim()) {
+    let url = match store_url::parse(text.trim()) {
         Ok(url) => url,
         Err(fault) => {
             context.report.problem_of(&from, fault);
@@ -133,32 +132,4 @@ pub(super) fn store(file: file::Store, context: &mut Context<'_, '_>) -> Store {
         context.report.problem(&path.key("prefix"), rule.in_words());
     }
     Store { url, prefix }
-}
-
-fn store_url(text: &str) -> Result<StoreUrl, String> {
-    let forms = "embedded:PATH or embedded:memory";
-    if let Some(place) = text.strip_prefix("embedded:") {
-        return match place {
-            "" => Err(format!("names no directory; use {forms}")),
-            "memory" => Ok(StoreUrl::Memory),
-            path if path.contains('\0') => Err(format!("not a path; use {forms}")),
-            path => Ok(StoreUrl::Disk(PathBuf::from(path))),
-        };
-    }
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-    let later = [
-        "redis",
-        "rediss",
-        "redis+sentinel",
-        "rediss+sentinel",
-        "redis+cluster",
-        "rediss+cluster",
-    ];
-    match scheme {
-        Some(scheme) if later.contains(&scheme) => Err(format!(
-            "{scheme}:// is not available in this version; use {forms}"
-        )),
-        // The rest of the text may hold a password.
-        _ => Err(format!("not a store; use {forms}")),
-    }
 }
