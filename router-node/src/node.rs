@@ -1,12 +1,16 @@
 //! The composition root: the only file that sees everything.
 
+mod changes;
+mod follow;
 mod registry;
 mod reload;
+mod roster;
+mod store;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Addr;
@@ -15,7 +19,6 @@ use actix_web::{App, HttpServer};
 use arc_swap::ArcSwap;
 use shared_proto::clock::Millis;
 use shared_proto::config::{Config, StoreUrl};
-use shared_proto::mirror::embedded::Embedded;
 use shared_proto::mirror::{Health, Mirror};
 use shared_proto::restate::{self, RestateRule};
 
@@ -26,8 +29,12 @@ use crate::observe::{Observer, Shelf};
 use crate::routing::{Routing, build};
 use crate::upstream::Clients;
 use crate::welcome;
+use changes::Changes;
+use follow::{Follower, Following};
 use registry::Registry;
+use roster::Roster;
 
+pub(crate) use changes::{Listener as ChangeListener, Over};
 pub(crate) use reload::Reloads;
 
 /// Requests' heads have to arrive within this time.
@@ -70,6 +77,13 @@ pub(crate) struct Node {
     pub(crate) mirror: Arc<dyn Mirror>,
     pub(crate) id: String,
     pub(crate) reloads: Reloads,
+    /// Whether other nodes may use the store.
+    pub(crate) shared_store: bool,
+    pub(crate) changes: Changes,
+    following: Following,
+    roster: Roster,
+    /// How often a snapshot was begun to be read.
+    readings: Arc<AtomicU64>,
     /// Statuses that don't mean what they say.
     pub(crate) restate: Vec<RestateRule>,
     routing: ArcSwap<Routing>,
@@ -87,9 +101,9 @@ impl Node {
         self.routing.load_full()
     }
 
-    /// Whether the store takes changes.
+    /// Whether the store takes changes, and those made elsewhere arrive here.
     pub(crate) fn store_is_up(&self) -> bool {
-        self.mirror.health() == Health::Up
+        self.mirror.health() == Health::Up && self.following.follows()
     }
 
     /// Whether the node is stopping.
@@ -130,10 +144,18 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let config = Arc::new(loaded.config);
-    let (node, registry) = start(Arc::clone(&config)).await?;
+    let (node, registry, follower) = start(Arc::clone(&config)).await?;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
     let watching = reload::watch(Arc::clone(&node), registry, origin, bytes);
+    let watching = async {
+        tokio::join!(
+            watching,
+            follower.run(),
+            roster::keep(Arc::clone(&node)),
+            store::watch(Arc::clone(&node)),
+        );
+    };
     let stopping = stop_on_signal(Arc::clone(&node), servers.handles.clone());
     let serving = futures_util::future::try_join_all(servers.running);
     tokio::pin!(serving, watching, stopping);
@@ -142,47 +164,50 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
         () = &mut watching => serving.await.map(drop),
         () = &mut stopping => serving.await.map(drop),
     };
+    roster::leave(&node).await;
     // What was accepted is durable already; closing only lets go of the files.
     node.mirror.close().await.ok();
     tracing::info!("stopped");
     Ok(result?)
 }
 
-async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError> {
-    let clock = Arc::new(shared_proto::clock::SystemClock);
-    let prefix = &config.store.prefix;
-    let mirror: Arc<dyn Mirror> = match &config.store.url {
-        StoreUrl::Memory => Arc::new(Embedded::memory(prefix, clock)?),
-        StoreUrl::Disk(path) => Arc::new(Embedded::disk(path, prefix, clock)?),
-    };
-    let snapshot = mirror
-        .snapshot()
-        .await
-        .map_err(|error| StartError::Snapshot(error.to_string()))?;
+async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry, Follower), StartError> {
+    let prefix = config.store.prefix.clone();
+    let shared_store = matches!(config.store.url, StoreUrl::Redis(_));
+    let (mirror, snapshot) = store::open(&config.store).await?;
+    let position = snapshot.as_ref().map(|snapshot| snapshot.position);
     let observer = Arc::new(Observer::new());
-    observer.metrics.store_up.set(1);
+    observer.metrics.store_up.set(i64::from(snapshot.is_some()));
+    let readings = Arc::new(AtomicU64::new(0));
     let shared = Shared {
         mirror: Arc::clone(&mirror),
         commits: observer.metrics.commits.clone(),
+        readings: Arc::clone(&readings),
     };
-    let mut registry = Registry::new(shared, prefix, snapshot);
+    let mut registry = Registry::new(shared, &prefix, snapshot);
     let id = config.node_id.as_ref().map_or_else(
         || format!("node-{}", uuid::Uuid::new_v4().simple()),
         |id| id.as_str().to_owned(),
     );
-    let routing = build(config, &mut registry.cells, mirror.now());
-    registry.apply(&routing);
-    let node = Node {
+    let routing = build(config, &mut registry.cells.borrow_mut(), mirror.now());
+    registry.start(&routing);
+    let node = Arc::new(Node {
         shelf: observer.journal.shelf(),
         observer,
         mirror,
         id,
         reloads: Reloads::default(),
+        shared_store,
+        changes: Changes::default(),
+        following: Following::begun(position.is_some()),
+        roster: Roster::default(),
+        readings,
         restate: restate::built_in(),
         routing: ArcSwap::from_pointee(routing),
         draining: AtomicBool::new(false),
-    };
-    Ok((Arc::new(node), registry))
+    });
+    let follower = Follower::new(Arc::clone(&node), registry.directory(), &prefix, position);
+    Ok((node, registry, follower))
 }
 
 struct Servers {
@@ -204,6 +229,9 @@ fn listen(node: &Arc<Node>, config: &Config) -> Result<Servers, StartError> {
         loopback: server.listen.ip().is_loopback(),
     };
     servers.add(node, config, ("server.listen", server.listen), clients)?;
+    if let Some((_, address)) = servers.addresses.first() {
+        node.roster.listens(*address);
+    }
     if let Some(address) = server.admin_listen {
         let admin = Listener {
             clients: false,
@@ -281,6 +309,7 @@ async fn stop_on_signal(node: Arc<Node>, servers: Vec<ServerHandle>) {
         _ = int.recv() => {}
     }
     node.draining.store(true, Ordering::Relaxed);
+    node.changes.end();
     let in_flight = node.observer.metrics.requests_in_flight.get();
     tracing::info!(in_flight, "draining: no new requests are taken");
     let stopping = servers.iter().map(|server| server.stop(true));

@@ -1,5 +1,6 @@
 //! What operators see: the log, the metrics and the journal of recent requests.
 
+mod cluster;
 mod journal;
 mod log;
 mod metrics;

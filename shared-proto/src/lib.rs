@@ -7,7 +7,7 @@
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
-//! | mirror | [`mirror`] | the durable, ordered copy of that state |
+//! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
 //!
 //! Nothing here reads a clock, draws a random number or looks at the
 //! environment: `now` and the rest are arguments. Only [`mirror`] does I/O.
@@ -26,5 +26,6 @@ pub mod mirror;
 pub mod pick;
 pub mod protocol;
 pub mod restate;
+pub mod roster;
 pub mod sse;
 pub mod stream;

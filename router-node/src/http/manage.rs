@@ -1,8 +1,11 @@
 //! The management API, behind the admin rule, and the public health routes.
 
+mod events;
 pub(super) mod health;
+mod nodes;
 mod requests;
 mod resilience;
+mod words;
 
 use std::future::{Ready, ready};
 use std::rc::Rc;
@@ -33,6 +36,8 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     service.service(web::resource("/api/resilience/connections").get(resilience::connections));
     service.service(web::resource("/api/resilience/reset").post(resilience::reset));
     service.service(web::resource("/api/connections/{id}/reset").post(resilience::reset_one));
+    service.service(web::resource("/api/nodes").get(nodes::nodes));
+    service.service(web::resource("/api/events").get(events::events));
     service.service(web::resource("/api/requests").get(requests::newest));
     service.service(web::resource("/api/requests/{id}").get(requests::one));
     service.service(web::resource("/api/{rest:.*}").default_service(web::to(unknown)));

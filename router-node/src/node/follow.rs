@@ -43,6 +43,14 @@ pub(crate) struct Following {
 }
 
 impl Following {
+    /// `known`: the owners began with what the store holds.
+    pub(super) fn begun(known: bool) -> Self {
+        Self {
+            follows: AtomicBool::new(known),
+            ..Self::default()
+        }
+    }
+
     /// Whether changes made elsewhere arrive here.
     pub(crate) fn follows(&self) -> bool {
         self.follows.load(Ordering::Relaxed)
@@ -144,6 +152,13 @@ impl Cause {
     }
 }
 
+/// Why the reading stopped.
+enum Ended {
+    Failed(TailError),
+    /// Somebody asked for a snapshot.
+    Asked,
+}
+
 /// The one task of a node that reads the log.
 pub(super) struct Follower {
     node: Arc<Node>,
@@ -174,9 +189,10 @@ impl Follower {
         let mut failures = 0;
         loop {
             match self.follow(&mut failures).await {
-                TailError::Gap => self.at = Err(Cause::Gap),
-                TailError::Rewound => self.at = Err(Cause::Rewound),
-                TailError::Unreachable(error) => {
+                Ended::Asked => self.at = Err(Cause::Late),
+                Ended::Failed(TailError::Gap) => self.at = Err(Cause::Gap),
+                Ended::Failed(TailError::Rewound) => self.at = Err(Cause::Rewound),
+                Ended::Failed(TailError::Unreachable(error)) => {
                     self.node.following.follows.store(false, Ordering::Relaxed);
                     tracing::debug!(%error, "the change log can't be read; it is tried again");
                     tokio::time::sleep(jittered(RETRY.after(failures))).await;
@@ -187,19 +203,19 @@ impl Follower {
     }
 
     /// Reads on until something is the matter.
-    async fn follow(&mut self, failures: &mut u32) -> TailError {
+    async fn follow(&mut self, failures: &mut u32) -> Ended {
         let from = match self.at {
             Ok(position) => position,
             Err(cause) => match self.read_all(cause).await {
                 Ok(position) => position,
-                Err(error) => return error.into(),
+                Err(error) => return Ended::Failed(error.into()),
             },
         };
         self.at = Ok(from);
-        let mut tail = match timeout(TAIL_DEADLINE, self.node.mirror.tail(from)).await {
-            Ok(Ok(tail)) => tail,
-            Ok(Err(error)) => return error,
-            Err(_) => return late(),
+        let tail = timeout(TAIL_DEADLINE, self.node.mirror.tail(from)).await;
+        let mut tail = match tail.unwrap_or_else(|_| Err(late().into())) {
+            Ok(tail) => tail,
+            Err(error) => return Ended::Failed(error),
         };
         *failures = 0;
         if !self.node.following.follows.swap(true, Ordering::Relaxed) {
@@ -209,24 +225,14 @@ impl Follower {
         loop {
             let next = tokio::select! {
                 next = tail.next() => next,
-                () = node.following.asked.notified() => {
-                    self.at = Err(Cause::Late);
-                    // The same way as after a gap, which is what it is for the new owners.
-                    match self.read_all(Cause::Late).await {
-                        Ok(position) => {
-                            self.at = Ok(position);
-                            return TailError::Unreachable(Unreachable("read again".into()));
-                        }
-                        Err(error) => return error.into(),
-                    }
-                }
+                () = node.following.asked.notified() => return Ended::Asked,
             };
             match next {
                 Ok(entry) => {
                     self.at = Ok(entry.position);
                     self.entry(entry).await;
                 }
-                Err(error) => return error,
+                Err(error) => return Ended::Failed(error),
             }
         }
     }
@@ -275,7 +281,7 @@ impl Follower {
             rewound: cause == Cause::Rewound,
         };
         let snapshot = timeout(SNAPSHOT_DEADLINE, self.node.mirror.snapshot()).await;
-        let snapshot = snapshot.unwrap_or_else(|_| Err(Unreachable("no answer in time".into())))?;
+        let snapshot = snapshot.unwrap_or_else(|_| Err(late()))?;
         let records = snapshot.records.len();
         tracing::info!(
             cause = cause.as_str(),
@@ -319,6 +325,6 @@ impl Follower {
     }
 }
 
-fn late() -> TailError {
-    TailError::Unreachable(Unreachable("no answer in time".into()))
+fn late() -> Unreachable {
+    Unreachable("no answer in time".into())
 }

@@ -57,13 +57,13 @@ pub(super) async fn watch(
         let settled = bytes == last;
         last.clone_from(&bytes);
         if asked || (settled && bytes != seen) {
-            apply(&node, &mut registry, &origin, bytes.as_deref());
+            apply(&node, &mut registry, &origin, bytes.as_deref()).await;
             seen = bytes;
         }
     }
 }
 
-fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[u8]>) {
+async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[u8]>) {
     let loaded = match origin.load(bytes) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -95,8 +95,8 @@ fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[
             "server.listen, server.adminListen, server.workers and store.url take effect at the next start"
         );
     }
-    let routing = build(config, &mut registry.cells, node.now());
-    registry.apply(&routing);
+    let routing = build(config, &mut registry.cells.borrow_mut(), node.now());
+    registry.reload(&routing, &node.following).await;
     let connections = routing.slots.len();
     node.routing.store(Arc::new(routing));
     tracing::info!(connections, "the changed configuration is in force");

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::cluster::ClusterMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -67,6 +68,7 @@ pub(crate) struct Metrics {
     pub(crate) reloads: Family<ReloadLabels, Counter>,
     pub(crate) commits: CommitCounters,
     pub(crate) store_up: Gauge,
+    pub(crate) cluster: ClusterMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -95,6 +97,7 @@ impl Metrics {
             reloads: Family::default(),
             commits: CommitCounters::default(),
             store_up: Gauge::default(),
+            cluster: ClusterMetrics::new(),
         };
         metrics.register();
         metrics
@@ -183,6 +186,7 @@ impl Metrics {
             "1 when the store answers",
             self.store_up.clone(),
         );
+        self.cluster.register(r);
     }
 
     /// Counts a finished request.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
 use shared_proto::failure::Failure;
 use shared_proto::health::HealthEvent;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use super::pick::Candidate;
 use crate::actor::owner::Report;
@@ -16,11 +19,14 @@ const OWNER_DEADLINE: Duration = Duration::from_millis(250);
 
 /// Changes that are on their way to the mirror.
 #[derive(Default)]
-pub(crate) struct Durable(Vec<oneshot::Receiver<()>>);
+pub(crate) struct Durable(Vec<LocalBoxFuture<'static, ()>>);
 
 impl Durable {
-    pub(crate) fn push(&mut self, receiver: Option<oneshot::Receiver<()>>) {
-        self.0.extend(receiver);
+    /// Adds one, if there is something to wait for. What the machine says on
+    /// top of the mirror's state is of no interest here.
+    pub(crate) fn push<T: 'static>(&mut self, receiver: Option<oneshot::Receiver<T>>) {
+        let settled = |receiver: oneshot::Receiver<T>| receiver.map(drop).boxed_local();
+        self.0.extend(receiver.map(settled));
     }
 
     /// Waits until the mirror has them, at most [`OWNER_DEADLINE`]: the client
@@ -120,17 +126,51 @@ pub(crate) fn tell_breaker(candidate: &Candidate, event: Option<BreakerEvent>) {
     }
 }
 
-/// Claims the provider's probe. The generation, or `None` when somebody else has it.
+/// Claims the provider's probe. The generation, or `None` when somebody else
+/// has it. The claim counts once the store has it, so that one request in the
+/// whole cluster probes; where the store does not answer within
+/// [`OWNER_DEADLINE`], the claim on this node does.
 pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
     let owner = candidate.provider.breaker.owner()?;
+    let deadline = Instant::now() + OWNER_DEADLINE;
     let claiming = owner.send(Report(BreakerEvent::ClaimProbe));
-    let reported = tokio::time::timeout(OWNER_DEADLINE, claiming)
-        .await
-        .ok()?
-        .ok()?;
-    if let BreakerOutcome::Claimed { generation, .. } = reported.outcome {
+    let reported = timeout_at(deadline, claiming).await.ok()?.ok()?;
+    let generation = claimed(reported.outcome)?;
+    let mut claim = Claim {
+        candidate,
+        unused: Some(generation),
+    };
+    let granted = match reported.durable {
+        // The store is known to be away.
+        None => Some(generation),
+        Some(durable) => match timeout_at(deadline, durable).await {
+            Ok(Ok(outcome)) => claimed(outcome),
+            // It does not answer, or nothing can be promised.
+            Ok(Err(_)) | Err(_) => Some(generation),
+        },
+    };
+    claim.unused = None;
+    granted
+}
+
+fn claimed(outcome: BreakerOutcome) -> Option<u64> {
+    if let BreakerOutcome::Claimed { generation, .. } = outcome {
         Some(generation)
     } else {
         None
+    }
+}
+
+/// A claim on its way to the store. Dropped there, because the client went
+/// away, it is given back.
+struct Claim<'a> {
+    candidate: &'a Candidate,
+    unused: Option<u64>,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let release = self.unused.map(|generation| BreakerEvent::ReleaseProbe { generation });
+        tell_breaker(self.candidate, release);
     }
 }

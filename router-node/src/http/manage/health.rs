@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use actix_web::HttpResponse;
 use serde_json::{Value, json};
 use shared_proto::health::Blocked;
+use shared_proto::roster::{Member, Role};
 
 use crate::http::Here;
 use crate::node::Node;
@@ -29,7 +30,7 @@ pub(in crate::http) async fn readyz(Here(worker): Here) -> HttpResponse {
         "status": status,
         "degraded": degraded,
         "store": if node.store_is_up() { "up" } else { "down" },
-        "coordinator": "embedded",
+        "coordinator": coordinator(node),
         "node": node.id,
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -37,6 +38,19 @@ pub(in crate::http) async fn readyz(Here(worker): Here) -> HttpResponse {
         HttpResponse::ServiceUnavailable().json(body)
     } else {
         HttpResponse::Ok().json(body)
+    }
+}
+
+/// Who runs the coordinator's duties: this process, another one, or nobody,
+/// which makes nothing wrong, only late.
+fn coordinator(node: &Node) -> &'static str {
+    let is_one = |member: &Member| member.note.role == Role::Coordinator;
+    if !node.shared_store {
+        "embedded"
+    } else if node.members().0.iter().any(is_one) {
+        "up"
+    } else {
+        "absent"
     }
 }
 

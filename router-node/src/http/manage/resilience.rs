@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
-use shared_proto::health::{Blocked, ConnectionHealth, HealthEvent};
+use shared_proto::health::{ConnectionHealth, HealthEvent};
 
-use super::Manager;
+use super::{Manager, words};
 use crate::actor::owner::Report;
 use crate::http::reply::ClientError;
 use crate::request::transition::Durable;
@@ -68,47 +68,32 @@ pub(super) async fn connections(
 fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
-    let state = breaker.state(now);
-    let blocked = health.eligible(now);
-    let status = match blocked {
-        Err(Blocked::Terminal(_)) => "terminal",
-        _ if matches!(breaker.admit(now), Admission::Reject { .. }) => "circuit_open",
-        Err(Blocked::Cooling { .. }) => "cooling_down",
-        Ok(()) => "healthy",
+    let is_open = matches!(breaker.admit(now), Admission::Reject { .. });
+    let status = match words::status(&health, now) {
+        "terminal" => "terminal",
+        _ if is_open => "circuit_open",
+        status => status,
     };
-    let until = match blocked {
-        Err(Blocked::Cooling { until }) => Some(until),
-        Err(Blocked::Terminal(_)) | Ok(()) => None,
-    };
-    let error = health.last_error.as_ref();
-    json!({
+    let mut row = json!({
         "id": slot.connection.id,
         "provider": slot.provider.id,
         "priority": slot.connection.priority,
         "connectionStatus": status,
-        "testStatus": health.status(now).as_str(),
-        "rateLimitedUntil": until.map(Millis::as_epoch_ms),
-        "cooldownRemainingMs": until.map_or(0, |until| until.since(now)),
-        "backoffLevel": health.backoff_level,
-        "lastErrorType": error.and_then(|e| e.error_type),
-        "lastErrorReason": error.map(|e| e.reason),
-        "lastErrorRule": error.map(|e| &e.rule),
-        "lastErrorMessage": error.map(|e| &e.message),
-        "errorCode": error.map(|e| e.status),
-        "lastErrorAt": error.map(|e| e.at.to_rfc3339()),
-        "hintSource": health.hint_source,
+    });
+    let rest = json!({
         "lowPriorityLane": null,
         "egressIp": null,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
         "leased": false,
-        "breaker": {
-            "state": state.as_str(),
-            "failureCount": breaker.failure_count,
-            "retryAfterMs": breaker.retry_after_ms(now),
-        },
+        "breaker": words::breaker(&breaker, now),
         "lockouts": [],
-    })
+    });
+    if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
+        row.extend(words::health(&health, now));
+        row.extend(rest);
+    }
+    row
 }
 
 #[derive(Deserialize, Default)]

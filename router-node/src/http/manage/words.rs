@@ -1,0 +1,52 @@
+//! The words in which the state of connections and breakers is told.
+
+use serde_json::{Map, Value, json};
+use shared_proto::breaker::ProviderBreaker;
+use shared_proto::clock::Millis;
+use shared_proto::health::{Blocked, ConnectionHealth};
+
+/// A connection's health at `now`.
+pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Value> {
+    let until = match health.eligible(now) {
+        Err(Blocked::Cooling { until }) => Some(until),
+        Err(Blocked::Terminal(_)) | Ok(()) => None,
+    };
+    let error = health.last_error.as_ref();
+    let words = json!({
+        "testStatus": health.status(now).as_str(),
+        "rateLimitedUntil": until.map(Millis::as_epoch_ms),
+        "cooldownRemainingMs": until.map_or(0, |until| until.since(now)),
+        "backoffLevel": health.backoff_level,
+        "lastErrorType": error.and_then(|e| e.error_type),
+        "lastErrorReason": error.map(|e| e.reason),
+        "lastErrorRule": error.map(|e| &e.rule),
+        "lastErrorMessage": error.map(|e| &e.message),
+        "errorCode": error.map(|e| e.status),
+        "lastErrorAt": error.map(|e| e.at.to_rfc3339()),
+        "hintSource": health.hint_source,
+    });
+    match words {
+        Value::Object(words) => words,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    }
+}
+
+/// A provider's breaker at `now`.
+pub(super) fn breaker(breaker: &ProviderBreaker, now: Millis) -> Value {
+    json!({
+        "state": breaker.state(now).as_str(),
+        "failureCount": breaker.failure_count,
+        "retryAfterMs": breaker.retry_after_ms(now),
+    })
+}
+
+/// `connectionStatus`, as far as the connection's own health says it.
+pub(super) fn status(health: &ConnectionHealth, now: Millis) -> &'static str {
+    match health.eligible(now) {
+        Err(Blocked::Terminal(_)) => "terminal",
+        Err(Blocked::Cooling { .. }) => "cooling_down",
+        Ok(()) => "healthy",
+    }
+}

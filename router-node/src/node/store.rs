@@ -1,0 +1,67 @@
+//! Opens the store that the configuration names, and says once whenever it
+//! goes away or comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shared_proto::clock::SystemClock;
+use shared_proto::config::{Store, StoreUrl};
+use shared_proto::mirror::embedded::Embedded;
+use shared_proto::mirror::{Health, Mirror, Snapshot, Unreachable};
+use tokio::time::timeout;
+
+use super::{Node, StartError};
+
+/// How long a start waits for a shared store before it goes on without.
+const START_DEADLINE: Duration = Duration::from_secs(2);
+/// How often its state is looked at.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
+
+/// Opens the store. One inside this process has to be read; of a shared one
+/// there is no snapshot when it does not answer.
+pub(super) async fn open(store: &Store) -> Result<(Arc<dyn Mirror>, Option<Snapshot>), StartError> {
+    let clock = Arc::new(SystemClock);
+    let prefix = &store.prefix;
+    let mirror: Arc<dyn Mirror> = match &store.url {
+        StoreUrl::Memory => Arc::new(Embedded::memory(prefix, clock)?),
+        StoreUrl::Disk(path) => Arc::new(Embedded::disk(path, prefix, clock)?),
+        StoreUrl::Redis(_) => return Err(StartError::Snapshot("REDIS".into())),
+    };
+    let snapshot = timeout(START_DEADLINE, mirror.snapshot()).await;
+    let snapshot = snapshot.unwrap_or_else(|_| Err(Unreachable("no answer in time".into())));
+    match (snapshot, &store.url) {
+        (Ok(snapshot), _) => Ok((mirror, Some(snapshot))),
+        (Err(_), StoreUrl::Redis(_)) => Ok((mirror, None)),
+        (Err(error), StoreUrl::Memory | StoreUrl::Disk(_)) => {
+            Err(StartError::Snapshot(error.to_string()))
+        }
+    }
+}
+
+/// Logs each change of the store's state, for ever.
+pub(super) async fn watch(node: Arc<Node>) {
+    let mut was_up = true;
+    let mut ticks = tokio::time::interval(WATCH_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let is_up = node.store_is_up();
+        if is_up == was_up {
+            continue;
+        }
+        was_up = is_up;
+        node.observer.metrics.store_up.set(i64::from(is_up));
+        if is_up {
+            tracing::info!("the store is back");
+        } else {
+            let why = match node.mirror.health() {
+                Health::Degraded { why, .. } => why,
+                Health::Up => "the change log can't be read".into(),
+            };
+            tracing::warn!(
+                %why,
+                "the store is away: requests go on with what is known here, and changes are kept until it is back"
+            );
+        }
+    }
+}
