@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(start: Start) -> ExitCode {
-    init_log(ProcessEnv.var("RUST_LOG").as_deref());
+    let _flush = init_log(ProcessEnv.var("RUST_LOG").as_deref());
     let overrides = Overrides {
         listen: start.listen,
         store: start.store,
