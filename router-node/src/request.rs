@@ -59,26 +59,43 @@ pub(crate) enum Served {
     Refused(ClientError),
 }
 
-/// Runs one request to its answer or the commit point of its stream.
+/// Runs one request to its answer or the commit point of its stream. When the
+/// node can't wait any longer, the call under way is dropped, charged to nobody.
 pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
-    let call = Call::new(&request);
+    let cut = request.worker.node.stop.cut();
+    let found = tokio::select! {
+        biased;
+        found = search(&request, &mut trace) => found,
+        () = cut => Err(refuse::shutting_down()),
+    };
+    match found {
+        Ok((success, after)) => serve(success, after, trace).await,
+        Err(error) => {
+            trace.refused(&error);
+            Served::Refused(error)
+        }
+    }
+}
+
+/// Tries candidates until one answers or nobody is left.
+async fn search(
+    request: &Rc<Admitted>,
+    trace: &mut Trace,
+) -> Result<(Success, After), ClientError> {
+    let call = Call::new(request);
     let targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
-    );
-    let targets = match targets {
-        Ok(targets) => targets,
-        Err(error) => return refused(error, trace),
-    };
+    )?;
     let mut picker = Picker::new(&targets, request.key.as_deref());
-    picker.note_foreign(&mut trace);
+    picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
-        let picked = next_step(&request, &targets, &mut picker, &mut waits, &mut trace).await;
+        let picked = next_step(request, &targets, &mut picker, &mut waits, trace).await;
         let now = request.worker.now();
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
@@ -91,17 +108,15 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             Picked::Nobody => break,
         };
         picker.tried(&candidate);
-        let mut after = After::new(&request, candidate, now, probe);
+        let mut after = After::new(request, candidate, now, probe);
         match call.dispatch(after.candidate(), now).await {
             Ok(success) => {
                 durable.settle().await;
-                return serve(success, after, trace).await;
+                return Ok((success, after));
             }
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
-                after
-                    .failed(&failed, shared, &mut trace, &mut durable)
-                    .await;
+                after.failed(&failed, shared, trace, &mut durable).await;
                 if failed.failure.blame == Blame::Provider {
                     picker.provider_failed(after.candidate());
                 }
@@ -115,14 +130,13 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     }
     durable.settle().await;
     let refusal = Refusal {
-        request: &request,
+        request,
         targets: &targets,
         last: last.as_ref(),
         earliest: picker.earliest(),
         now: request.worker.now(),
     };
-    let error = refusal.answer(&trace);
-    refused(error, trace)
+    Err(refusal.answer(trace))
 }
 
 /// Decides what the plan does next.
@@ -179,11 +193,6 @@ async fn serve(success: Success, mut after: After, trace: Trace) -> Served {
             Served::Live(live, after)
         }
     }
-}
-
-fn refused(error: ClientError, mut trace: Trace) -> Served {
-    trace.refused(&error);
-    Served::Refused(error)
 }
 
 /// The waits of one request for a cooling connection.

@@ -25,6 +25,7 @@ use crate::request::facts::Facts;
 use crate::request::resolve::shown;
 use crate::request::trace::Trace;
 use crate::request::{Admitted, Served, plan};
+use crate::request::refuse;
 use crate::routing::Routing;
 use crate::simulated;
 
@@ -80,7 +81,12 @@ async fn serve(
     let shape = Shape::from(protocol);
     let observer = Arc::clone(&worker.node.observer);
     let mut trace = Trace::begin(Arc::clone(&id), protocol, worker.now(), observer);
-    let admitted = match admit(protocol, &worker, &request, payload, &mut trace).await {
+    let admitted = tokio::select! {
+        biased;
+        admitted = admit(protocol, &worker, &request, payload, &mut trace) => admitted,
+        () = worker.node.stop.cut() => Err(refuse::shutting_down()),
+    };
+    let admitted = match admitted {
         Ok(admitted) => Rc::new(admitted),
         Err(error) => {
             trace.refused(&error);
@@ -126,11 +132,8 @@ async fn admit(
     let routing = worker.node.routing();
     let key = auth::client(request, &routing)?;
     trace.edit(|record| record.api_key = key.as_ref().map(|key| key.id.clone()));
-    if worker.node.draining() {
-        return Err(ClientError {
-            retry_after_ms: Some(1000),
-            ..ClientError::new(503, "draining", "this node is stopping; try again")
-        });
+    if worker.node.stop.begun() {
+        return Err(refuse::shutting_down());
     }
     let limits = Limits {
         max_bytes: routing.config.server.max_body_bytes,

@@ -239,6 +239,18 @@ fn explain(error: &mut ClientError, explanation: &Explanation) {
         error.extra.insert("recovery_hint".to_owned(), value);
     }
     error.headers.extend(explanation.headers());
+/// The node stops; another one, or its successor, can serve.
+pub(crate) fn shutting_down() -> ClientError {
+    ClientError {
+        retry_after_ms: Some(1000),
+        ..ClientError::new(
+            503,
+            "server_shutting_down",
+            "this node is stopping; try again",
+        )
+    }
+}
+
     debug_assert!(error.extra.values().all(Value::is_object));
 }
 

@@ -86,6 +86,16 @@ pub(crate) struct Told {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
+impl From<&ClientError> for Told {
+    fn from(error: &ClientError) -> Self {
+        Self {
+            code: error.code.clone(),
+            message: error.message.clone(),
+            retry_after_ms: error.retry_after_ms,
+        }
+    }
+}
+
 /// Tokens as the upstream counted them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Tokens {
@@ -266,11 +276,7 @@ impl Trace {
     pub(crate) fn refused(&mut self, error: &ClientError) {
         self.edit(|record| {
             record.status = Some(error.status);
-            record.error = Some(Told {
-                code: error.code.clone(),
-                message: error.message.clone(),
-                retry_after_ms: error.retry_after_ms,
-            });
+            record.error = Some(error.into());
         });
         self.finish(Outcome::Error);
     }
