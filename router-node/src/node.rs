@@ -20,7 +20,7 @@ use shared_proto::mirror::{Health, Mirror};
 use shared_proto::restate::{self, RestateRule};
 
 use crate::actor::owner::Shared;
-use crate::config::Origin;
+use crate::config::{Origin, Seen};
 use crate::http;
 use crate::observe::{Observer, Shelf};
 use crate::routing::{Routing, build};
@@ -123,8 +123,9 @@ pub(crate) struct Listener {
 
 /// Runs a node until it is told to stop.
 pub async fn run(origin: Origin) -> Result<(), StartError> {
-    let bytes = origin.read().map_err(StartError::Config)?;
-    let loaded = origin.load(bytes.as_deref()).map_err(StartError::Config)?;
+    let seen = origin.read(&Seen::default());
+    let mut seen = seen.map_err(StartError::Config)?;
+    let loaded = origin.load(&mut seen).map_err(StartError::Config)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -132,7 +133,7 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
     let (node, registry) = start(Arc::clone(&config)).await?;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
-    let watching = reload::watch(Arc::clone(&node), registry, origin, bytes);
+    let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
     let stopping = stop::on_signal(Arc::clone(&node), servers.handles.clone());
     let serving = futures_util::future::try_join_all(servers.running);
     tokio::pin!(serving, watching, stopping);

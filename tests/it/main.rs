@@ -24,6 +24,7 @@ mod management;
 mod metrics;
 mod passthrough;
 mod sdk;
+mod rotation;
 mod secrets;
 mod simulated;
 mod start;
