@@ -1,7 +1,7 @@
 //! The HTTP surface: which path leads where, on which listener.
 
 mod auth;
-mod body;
+pub(crate) mod body;
 mod client_api;
 pub(crate) mod headers;
 mod manage;

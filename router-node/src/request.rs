@@ -25,6 +25,7 @@ use shared_proto::config::ApiKey;
 use shared_proto::failure::Blame;
 use shared_proto::protocol::Protocol;
 
+use crate::http::body::Held;
 use crate::http::reply::ClientError;
 use crate::node::Worker;
 use crate::routing::Routing;
@@ -42,6 +43,8 @@ use transition::Durable;
 pub(crate) struct Admitted {
     pub(crate) protocol: Protocol,
     pub(crate) facts: Facts,
+    /// The memory of the body in `facts`.
+    pub(crate) _held: Held,
     /// The client's headers that may go upstream.
     pub(crate) headers: http::HeaderMap,
     pub(crate) key: Option<Arc<ApiKey>>,

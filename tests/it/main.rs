@@ -21,6 +21,7 @@ mod hardening;
 mod harness;
 mod keys;
 mod management;
+mod memory;
 mod metrics;
 mod passthrough;
 mod sdk;

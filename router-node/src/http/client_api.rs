@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use shared_proto::config::ApiKey;
 use shared_proto::protocol::Protocol;
 
-use super::body::{self, Limits};
+use super::body::{self, Held, Limits};
 use super::reply::{ClientError, Shape, stamp};
 use super::stream_body::StreamBody;
 use super::{Here, auth, headers, request_id};
@@ -130,6 +130,7 @@ async fn admit(
     trace: &mut Trace,
 ) -> Result<Admitted, ClientError> {
     let routing = worker.node.routing();
+        max_memory: routing.config.server.max_body_memory_bytes,
     let key = auth::client(request, &routing)?;
     trace.edit(|record| record.api_key = key.as_ref().map(|key| key.id.clone()));
     if worker.node.stop.begun() {
@@ -139,8 +140,10 @@ async fn admit(
         max_bytes: routing.config.server.max_body_bytes,
         idle: Duration::from_millis(routing.config.server.body_idle_timeout_ms),
     };
-    let body = body::read(request.headers(), payload, limits).await?;
+    let mut held = Held::nothing(&worker.node.observer.metrics.request_body_bytes);
+    let body = body::read(request.headers(), payload, limits, &mut held).await?;
     let facts = Facts::read(protocol, body)?;
+        _held: held,
     trace.edit(|record| {
         record.model = Some(facts.model.clone());
         record.stream = facts.stream;
