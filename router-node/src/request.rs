@@ -136,7 +136,6 @@ async fn search(
         request,
         targets: &targets,
         last: last.as_ref(),
-        earliest: picker.earliest(),
         now: request.worker.now(),
     };
     Err(refusal.answer(trace))
