@@ -29,6 +29,7 @@ mod rotation;
 mod secrets;
 mod simulated;
 mod start;
+mod store;
 mod stream_after;
 mod stream_before;
 mod stream_wire;
