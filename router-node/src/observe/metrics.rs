@@ -195,7 +195,7 @@ impl Metrics {
 
     /// Counts a finished request.
     pub(crate) fn request_ended(&self, record: &Record, took: Duration) {
-        let protocol = record.protocol.as_str();
+        let protocol = record.protocol();
         let status = match record.outcome {
             Outcome::ClientGone => 499,
             Outcome::Success | Outcome::Error | Outcome::StreamFailed => record.status.unwrap_or(0),

@@ -146,7 +146,9 @@ pub(crate) struct Record {
     pub(crate) id: Arc<str>,
     #[serde(serialize_with = "rfc3339_of")]
     pub(crate) at: Millis,
-    pub(crate) protocol: Protocol,
+    /// None for a call of nothing that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) protocol: Option<Protocol>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
@@ -173,6 +175,13 @@ pub(crate) struct Record {
     pub(crate) quirks: Vec<&'static str>,
 }
 
+impl Record {
+    /// The protocol's word; `none` where nothing says it.
+    pub(crate) fn protocol(&self) -> &'static str {
+        self.protocol.map_or("none", Protocol::as_str)
+    }
+}
+
 /// The trace while the request runs. Dropping it unfinished means that the
 /// client went away.
 pub(crate) struct Trace {
@@ -185,7 +194,7 @@ impl Trace {
     /// Begins the trace of a request.
     pub(crate) fn begin(
         id: Arc<str>,
-        protocol: Protocol,
+        protocol: Option<Protocol>,
         now: Millis,
         observer: Arc<Observer>,
     ) -> Self {
