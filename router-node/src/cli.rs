@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use coordinator::config::ProcessEnv;
 use shared_proto::config::{Env as _, Overrides, Problem, schema};
 
-use crate::config::Origin;
+use crate::config::{Origin, Seen};
 use crate::node::{self, StartError};
 use crate::observe::init_log;
 
@@ -103,9 +103,8 @@ fn start(start: Start) -> ExitCode {
 
 fn check(file: Option<PathBuf>) -> ExitCode {
     let origin = Origin::find(file, Overrides::default());
-    let loaded = origin
-        .read()
-        .and_then(|bytes| origin.load(bytes.as_deref()));
+    let seen = origin.read(&Seen::default());
+    let loaded = seen.and_then(|mut seen| origin.load(&mut seen));
     let name = origin.file.map_or_else(
         || "no configuration file".to_owned(),
         |file| file.display().to_string(),

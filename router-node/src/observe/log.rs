@@ -63,7 +63,7 @@ pub(super) fn request(record: &Record) {
     tracing::info!(
         target: "request",
         request_id = &*record.id,
-        protocol = record.protocol.as_str(),
+        protocol = record.protocol(),
         model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,
         api_key = record.api_key.as_ref().map(ApiKeyId::as_str),

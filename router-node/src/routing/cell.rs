@@ -12,6 +12,7 @@ use shared_proto::health::{Blocked, ConnectionHealth};
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 
+use super::Alarm;
 use crate::actor::owner::{Owner, Publish};
 
 /// The owner of a connection's health.
@@ -23,6 +24,7 @@ pub(crate) type BreakerOwner = Owner<ProviderBreaker, PublishBreaker>;
 #[derive(Clone)]
 pub(crate) struct Placement {
     pub(crate) index: Arc<ReadyIndex>,
+    pub(crate) alarm: Arc<Alarm>,
     pub(crate) leaf: usize,
 }
 
@@ -76,12 +78,17 @@ impl ConnectionCell {
     /// Enters new indexes after a reload.
     pub(crate) fn place(&self, placements: Vec<Placement>, now: Millis) {
         self.placements.store(Arc::new(placements));
-        self.mark(self.eligible(now).is_ok());
+        self.mark(now);
     }
 
-    fn mark(&self, ready: bool) {
+    /// Enters what the published health means into the indexes.
+    fn mark(&self, now: Millis) {
+        let blocked = self.eligible(now);
         for placement in self.placements.load().iter() {
-            placement.index.set_ready(placement.leaf, ready);
+            placement.index.set_ready(placement.leaf, blocked.is_ok());
+            if let Err(Blocked::Cooling { until }) = blocked {
+                placement.alarm.set(until);
+            }
         }
     }
 
@@ -111,7 +118,7 @@ pub(crate) struct PublishHealth(pub(crate) Arc<ConnectionCell>);
 impl Publish<ConnectionHealth> for PublishHealth {
     fn publish(&mut self, state: &ConnectionHealth, now: Millis) {
         self.0.health.store(Arc::new(state.clone()));
-        self.0.mark(state.eligible(now).is_ok());
+        self.0.mark(now);
     }
 }
 

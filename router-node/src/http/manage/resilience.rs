@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
-use shared_proto::health::{Blocked, ConnectionHealth, HealthEvent};
+use shared_proto::health::{Blocked, ConnectionHealth, HealthEvent, LastError};
 
 use super::Manager;
 use crate::actor::owner::Report;
@@ -90,7 +90,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
         "rateLimitedUntil": until.map(Millis::as_epoch_ms),
         "cooldownRemainingMs": until.map_or(0, |until| until.since(now)),
         "backoffLevel": health.backoff_level,
-        "lastErrorType": error.and_then(|e| e.error_type),
+        "lastErrorType": error.map(error_type),
         "lastErrorReason": error.map(|e| e.reason),
         "lastErrorRule": error.map(|e| &e.rule),
         "lastErrorMessage": error.map(|e| &e.message),
@@ -109,6 +109,13 @@ fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
         },
         "lockouts": [],
     })
+}
+
+/// The failure's type, or the word of its reason where it has none.
+fn error_type(error: &LastError) -> Value {
+    error
+        .error_type
+        .map_or_else(|| json!(error.reason), |error_type| json!(error_type))
 }
 
 #[derive(Deserialize, Default)]
