@@ -1,4 +1,5 @@
 # Shared by the scripts beside it; sourced, not run.
+# shellcheck shell=bash
 
 # Says what is being done.
 say() {

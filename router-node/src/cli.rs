@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use coordinator::config::ProcessEnv;
 use shared_proto::config::{Env as _, Overrides, Problem, schema};
 
-use crate::config::Origin;
+use crate::config::{Origin, Seen};
 use crate::node::{self, StartError};
 use crate::observe::init_log;
 
@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(start: Start) -> ExitCode {
-    init_log(ProcessEnv.var("RUST_LOG").as_deref());
+    let _flush = init_log(ProcessEnv.var("RUST_LOG").as_deref());
     let overrides = Overrides {
         listen: start.listen,
         store: start.store,
@@ -103,9 +103,8 @@ fn start(start: Start) -> ExitCode {
 
 fn check(file: Option<PathBuf>) -> ExitCode {
     let origin = Origin::find(file, Overrides::default());
-    let loaded = origin
-        .read()
-        .and_then(|bytes| origin.load(bytes.as_deref()));
+    let seen = origin.read(&Seen::default());
+    let loaded = seen.and_then(|mut seen| origin.load(&mut seen));
     let name = origin.file.map_or_else(
         || "no configuration file".to_owned(),
         |file| file.display().to_string(),

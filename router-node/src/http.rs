@@ -1,7 +1,7 @@
 //! The HTTP surface: which path leads where, on which listener.
 
 mod auth;
-mod body;
+pub(crate) mod body;
 mod client_api;
 pub(crate) mod headers;
 mod manage;
@@ -11,11 +11,14 @@ mod stream_body;
 
 use std::future::{Ready, ready};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use actix_web::dev::Payload;
-use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
+use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Resource, Responder, guard, web};
+use shared_proto::protocol::Protocol;
 
 use crate::node::{Listener, Worker};
+use crate::request::trace::Trace;
 use reply::{ClientError, Shape};
 
 /// Everything a listener serves.
@@ -23,20 +26,102 @@ pub(crate) fn routes(listener: Listener) -> impl FnOnce(&mut web::ServiceConfig)
     move |service| {
         if listener.clients {
             for prefix in ["/v1", "/api/v1"] {
-                service.service(web::scope(prefix).configure(client_api::routes));
+                let unknown = web::to(unknown_call);
+                let scope = web::scope(prefix).configure(client_api::routes);
+                service.service(scope.default_service(unknown));
             }
         }
-        service.service(web::resource("/healthz").get(manage::health::healthz));
-        service.service(web::resource("/readyz").get(manage::health::readyz));
+        service.service(reading("/healthz", manage::health::healthz));
+        service.service(reading("/readyz", manage::health::readyz));
         manage::routes(service, listener);
-        service.default_service(web::to(not_found));
+        if listener.clients {
+            service.default_service(web::to(unknown_call));
+        } else {
+            service.default_service(web::to(async |request: HttpRequest| {
+                let id = request_id(&request);
+                not_found(&request).response(Shape::OpenAi, &id)
+            }));
+        }
     }
 }
 
-async fn not_found(request: HttpRequest) -> HttpResponse {
-    let path: String = request.path().chars().take(128).collect();
+/// What only GET reads; HEAD is answered alike, and the server leaves out the body.
+fn reading<F, A>(path: &str, handler: F) -> Resource
+where
+    F: Handler<A>,
+    A: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    let wrong = async |request: HttpRequest| {
+        let id = request_id(&request);
+        wrong_method(&request, GET).response(Shape::OpenAi, &id)
+    };
+    web::resource(path)
+        .route(get_or_head().to(handler))
+        .default_service(web::to(wrong))
+}
+
+/// The methods of what is read, as `Allow` names them.
+const GET: &str = "GET, HEAD";
+
+fn get_or_head() -> actix_web::Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+fn wrong_method(request: &HttpRequest, allowed: &'static str) -> ClientError {
+    let mut error = ClientError::new(
+        405,
+        "method_not_allowed",
+        format!(
+            "{} is not allowed at {}; use {allowed}",
+            shortened(request.method().as_str()),
+            shortened(request.path())
+        ),
+    );
+    error.headers.push(("allow", allowed.to_owned()));
+    error
+}
+
+fn not_found(request: &HttpRequest) -> ClientError {
+    let path = shortened(request.path());
     ClientError::new(404, "not_found", format!("there is nothing at {path}"))
-        .response(Shape::OpenAi, &request_id(&request))
+}
+
+/// A client that calls what is not there, most often by a wrong base URL.
+async fn unknown_call(Here(worker): Here, request: HttpRequest) -> HttpResponse {
+    let error = not_found(&request);
+    refused_call(&worker, &request, None, &error)
+}
+
+/// Refuses a call of the client API before it is anybody's request; it is
+/// among the recent requests all the same.
+fn refused_call(
+    worker: &Worker,
+    request: &HttpRequest,
+    protocol: Option<Protocol>,
+    error: &ClientError,
+) -> HttpResponse {
+    let id: Arc<str> = request_id(request).into();
+    let observer = Arc::clone(&worker.node.observer);
+    Trace::begin(Arc::clone(&id), protocol, worker.now(), observer).refused(error);
+    let shape = protocol.map_or_else(|| shape_of(request), Shape::from);
+    error.response(shape, &id)
+}
+
+/// The shape that a caller understands where the path alone does not say it.
+fn shape_of(request: &HttpRequest) -> Shape {
+    let anthropic =
+        request.headers().contains_key("anthropic-version") || request.path().contains("/messages");
+    if anthropic {
+        Shape::Anthropic
+    } else {
+        Shape::OpenAi
+    }
+}
+
+/// Enough of what a client sent to recognise it.
+fn shortened(text: &str) -> String {
+    text.chars().take(128).collect()
 }
 
 /// The request's id: the client's own when it is usable, else a new one.

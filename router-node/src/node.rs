@@ -5,12 +5,13 @@ mod follow;
 mod registry;
 mod reload;
 mod roster;
+mod stop;
 mod store;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use actix::Addr;
@@ -23,7 +24,7 @@ use shared_proto::mirror::{Health, Mirror};
 use shared_proto::restate::{self, RestateRule};
 
 use crate::actor::owner::Shared;
-use crate::config::Origin;
+use crate::config::{Origin, Seen};
 use crate::http;
 use crate::observe::{Observer, Shelf};
 use crate::routing::{Routing, build};
@@ -36,12 +37,16 @@ use roster::Roster;
 
 pub(crate) use changes::{Listener as ChangeListener, Over};
 pub(crate) use reload::Reloads;
+pub(crate) use stop::Stop;
 
 /// Requests' heads have to arrive within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// Idle client connections are kept this long: longer than the 60 s of common
 /// load balancers, so that they close first.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// The store lets go of its files within this time, or the system closes them.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a node could not start for.
 #[derive(Debug, thiserror::Error)]
@@ -86,8 +91,8 @@ pub(crate) struct Node {
     readings: Arc<AtomicU64>,
     /// Statuses that don't mean what they say.
     pub(crate) restate: Vec<RestateRule>,
+    pub(crate) stop: Stop,
     routing: ArcSwap<Routing>,
-    draining: AtomicBool,
 }
 
 impl Node {
@@ -104,11 +109,6 @@ impl Node {
     /// Whether the store takes changes, and those made elsewhere arrive here.
     pub(crate) fn store_is_up(&self) -> bool {
         self.mirror.health() == Health::Up && self.following.follows()
-    }
-
-    /// Whether the node is stopping.
-    pub(crate) fn draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
     }
 }
 
@@ -138,8 +138,9 @@ pub(crate) struct Listener {
 
 /// Runs a node until it is told to stop.
 pub async fn run(origin: Origin) -> Result<(), StartError> {
-    let bytes = origin.read().map_err(StartError::Config)?;
-    let loaded = origin.load(bytes.as_deref()).map_err(StartError::Config)?;
+    let seen = origin.read(&Seen::default());
+    let mut seen = seen.map_err(StartError::Config)?;
+    let loaded = origin.load(&mut seen).map_err(StartError::Config)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -147,7 +148,7 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
     let (node, registry, follower) = start(Arc::clone(&config)).await?;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
-    let watching = reload::watch(Arc::clone(&node), registry, origin, bytes);
+    let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
     let watching = async {
         tokio::join!(
             watching,
@@ -156,17 +157,19 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
             store::watch(Arc::clone(&node)),
         );
     };
-    let stopping = stop_on_signal(Arc::clone(&node), servers.handles.clone());
+    let stopping = stop::on_signal(Arc::clone(&node), servers.handles.clone());
     let serving = futures_util::future::try_join_all(servers.running);
     tokio::pin!(serving, watching, stopping);
     let result = tokio::select! {
         served = &mut serving => served.map(drop),
         () = &mut watching => serving.await.map(drop),
-        () = &mut stopping => serving.await.map(drop),
+        () = &mut stopping => Ok(()),
     };
     roster::leave(&node).await;
     // What was accepted is durable already; closing only lets go of the files.
-    node.mirror.close().await.ok();
+    tokio::time::timeout(CLOSE_DEADLINE, node.mirror.close())
+        .await
+        .ok();
     tracing::info!("stopped");
     Ok(result?)
 }
@@ -204,7 +207,7 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry, Follower), S
         readings,
         restate: restate::built_in(),
         routing: ArcSwap::from_pointee(routing),
-        draining: AtomicBool::new(false),
+        stop: Stop::default(),
     });
     let follower = Follower::new(Arc::clone(&node), registry.directory(), &prefix, position);
     Ok((node, registry, follower))
@@ -267,7 +270,6 @@ impl Servers {
         } else {
             1
         };
-        let drain = config.server.drain_timeout_ms.div_ceil(1000);
         let server = HttpServer::new(app)
             .workers(workers)
             .client_request_timeout(HEAD_TIMEOUT)
@@ -276,7 +278,8 @@ impl Servers {
             .tcp_nodelay(true)
             // A client that hangs up ends its request, upstream call and all.
             .h1_allow_half_closed(false)
-            .shutdown_timeout(drain)
+            // When to give up is decided by `stop`, which can also tell the requests.
+            .shutdown_timeout(u64::MAX)
             .disable_signals()
             .bind(address)
             .map_err(|error| StartError::Listen {
@@ -291,27 +294,4 @@ impl Servers {
         self.running.push(server);
         Ok(())
     }
-}
-
-/// Waits for SIGTERM or SIGINT, then stops accepting and lets what is under
-/// way finish.
-async fn stop_on_signal(node: Arc<Node>, servers: Vec<ServerHandle>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        tracing::error!("signals can't be received; stop the process with SIGKILL");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
-    }
-    node.draining.store(true, Ordering::Relaxed);
-    node.changes.end();
-    let in_flight = node.observer.metrics.requests_in_flight.get();
-    tracing::info!(in_flight, "draining: no new requests are taken");
-    let stopping = servers.iter().map(|server| server.stop(true));
-    futures_util::future::join_all(stopping).await;
 }

@@ -25,6 +25,7 @@ use shared_proto::config::ApiKey;
 use shared_proto::failure::Blame;
 use shared_proto::protocol::Protocol;
 
+use crate::http::body::Held;
 use crate::http::reply::ClientError;
 use crate::node::Worker;
 use crate::routing::Routing;
@@ -42,6 +43,8 @@ use transition::Durable;
 pub(crate) struct Admitted {
     pub(crate) protocol: Protocol,
     pub(crate) facts: Facts,
+    /// The memory of the body in `facts`.
+    pub(crate) _held: Held,
     /// The client's headers that may go upstream.
     pub(crate) headers: http::HeaderMap,
     pub(crate) key: Option<Arc<ApiKey>>,
@@ -59,26 +62,43 @@ pub(crate) enum Served {
     Refused(ClientError),
 }
 
-/// Runs one request to its answer or the commit point of its stream.
+/// Runs one request to its answer or the commit point of its stream. When the
+/// node can't wait any longer, the call under way is dropped, charged to nobody.
 pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
-    let call = Call::new(&request);
+    let cut = request.worker.node.stop.cut();
+    let found = tokio::select! {
+        biased;
+        found = search(&request, &mut trace) => found,
+        () = cut => Err(refuse::shutting_down()),
+    };
+    match found {
+        Ok((success, after)) => serve(success, after, trace).await,
+        Err(error) => {
+            trace.refused(&error);
+            Served::Refused(error)
+        }
+    }
+}
+
+/// Tries candidates until one answers or nobody is left.
+async fn search(
+    request: &Rc<Admitted>,
+    trace: &mut Trace,
+) -> Result<(Success, After), ClientError> {
+    let call = Call::new(request);
     let targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
-    );
-    let targets = match targets {
-        Ok(targets) => targets,
-        Err(error) => return refused(error, trace),
-    };
+    )?;
     let mut picker = Picker::new(&targets, request.key.as_deref());
-    picker.note_foreign(&mut trace);
+    picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
-        let picked = next_step(&request, &targets, &mut picker, &mut waits, &mut trace).await;
+        let picked = next_step(request, &targets, &mut picker, &mut waits, trace).await;
         let now = request.worker.now();
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
@@ -91,17 +111,15 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             Picked::Nobody => break,
         };
         picker.tried(&candidate);
-        let mut after = After::new(&request, candidate, now, probe);
+        let mut after = After::new(request, candidate, now, probe);
         match call.dispatch(after.candidate(), now).await {
             Ok(success) => {
                 durable.settle().await;
-                return serve(success, after, trace).await;
+                return Ok((success, after));
             }
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
-                after
-                    .failed(&failed, shared, &mut trace, &mut durable)
-                    .await;
+                after.failed(&failed, shared, trace, &mut durable).await;
                 if failed.failure.blame == Blame::Provider {
                     picker.provider_failed(after.candidate());
                 }
@@ -115,14 +133,12 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     }
     durable.settle().await;
     let refusal = Refusal {
-        request: &request,
+        request,
         targets: &targets,
         last: last.as_ref(),
-        earliest: picker.earliest(),
         now: request.worker.now(),
     };
-    let error = refusal.answer(&trace);
-    refused(error, trace)
+    Err(refusal.answer(trace))
 }
 
 /// Decides what the plan does next.
@@ -179,11 +195,6 @@ async fn serve(success: Success, mut after: After, trace: Trace) -> Served {
             Served::Live(live, after)
         }
     }
-}
-
-fn refused(error: ClientError, mut trace: Trace) -> Served {
-    trace.refused(&error);
-    Served::Refused(error)
 }
 
 /// The waits of one request for a cooling connection.

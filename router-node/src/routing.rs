@@ -4,19 +4,25 @@
 //! What outlives a reload (health, breaker, load, owners) sits in cells that
 //! both share.
 
+mod alarm;
 mod build;
 mod cell;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
+use shared_proto::clock::Millis;
 use shared_proto::config::{ApiKey, Combo, Config, Connection, Provider};
 use shared_proto::failure::Failure;
+use shared_proto::health::Blocked;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use build::build;
 pub(crate) use cell::{
     BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
@@ -107,15 +113,34 @@ pub(crate) struct ProviderSlot {
 /// Connections ordered by priority, then least recently used.
 struct Pool {
     index: Arc<ReadyIndex>,
+    alarm: Arc<Alarm>,
     slots: Vec<Arc<Slot>>,
 }
 
 impl Pool {
-    /// Ready connections in order.
-    fn ready(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    /// Connections that are ready at `now`, in order.
+    fn ready(&self, now: Millis) -> impl Iterator<Item = &Arc<Slot>> {
+        if self.alarm.rings(now) {
+            self.wake(now);
+        }
         self.index
             .iter_best()
             .filter_map(|leaf| self.slots.get(leaf))
+    }
+
+    /// Enters those whose rest is over. It never takes one out: its owner may
+    /// just have entered it.
+    fn wake(&self, now: Millis) {
+        for (leaf, slot) in self.slots.iter().enumerate() {
+            if self.index.is_ready(leaf) {
+                continue;
+            }
+            match slot.cell.eligible(now) {
+                Ok(()) => self.index.set_ready(leaf, true),
+                Err(Blocked::Cooling { until }) => self.alarm.set(until),
+                Err(Blocked::Terminal(_)) => {}
+            }
+        }
     }
 }
 
@@ -125,12 +150,17 @@ impl ProviderSlot {
         self.by_id.get(id)
     }
 
-    /// Ready connections that serve `model`, best first. The work is bounded
-    /// by how many are looked at, not by how many there are.
-    pub(crate) fn ready<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a Arc<Slot>> {
-        let named = self.by_model.get(model);
-        let mut named = named.into_iter().flat_map(Pool::ready).peekable();
-        let mut any = self.any.ready().peekable();
+    /// Connections that serve `model` and are ready at `now`, best first. The
+    /// work is bounded by how many are looked at, not by how many there are,
+    /// but for the one pick that meets the end of a rest.
+    pub(crate) fn ready<'a>(
+        &'a self,
+        model: &'a str,
+        now: Millis,
+    ) -> impl Iterator<Item = &'a Arc<Slot>> {
+        let named = self.by_model.get(model).into_iter();
+        let mut named = named.flat_map(move |pool| pool.ready(now)).peekable();
+        let mut any = self.any.ready(now).peekable();
         std::iter::from_fn(move || match (named.peek(), any.peek()) {
             (Some(a), Some(b)) if a.order() <= b.order() => named.next(),
             (_, Some(_)) => any.next(),

@@ -47,18 +47,21 @@ struct Route {
 }
 
 impl Clients {
-    /// Starts one request. Dropping the future cancels it.
+    /// Starts one request, whose head is waited for at most `head` from when
+    /// the connection stands; connecting has a limit of its own. Without one
+    /// the caller's holds. Dropping the future cancels the request.
     pub(crate) fn send(
         &self,
         mut request: http::Request<Body>,
         proxy: Option<&str>,
-        connect_ms: u64,
+        (connect_ms, head): (u64, Option<Duration>),
     ) -> Result<Sending, ProxyError> {
-        let connection = capture_connection(&mut request);
+        let within = head.map(|limit| (limit, capture_connection(&mut request)));
         let response = self.start(request, proxy, connect_ms)?;
         Ok(Sending {
             response,
-            connection,
+            within,
+            proxied: proxy.is_some(),
         })
     }
 
@@ -89,62 +92,56 @@ impl Clients {
 /// A request on its way.
 pub(crate) struct Sending {
     response: ResponseFuture,
-    connection: CaptureConnection,
+    /// The limit on the head, and when the connection stands.
+    within: Option<(Duration, CaptureConnection)>,
+    proxied: bool,
 }
 
 impl Sending {
-    /// Waits for the answer's head: at most `limit` from when the connection
-    /// stands, which has a limit of its own. Without one the caller's holds.
-    pub(crate) async fn head(
-        mut self,
-        limit: Option<Duration>,
-        proxied: bool,
-    ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
-        let answered = match limit {
+    /// Waits for the answer's head.
+    pub(crate) async fn head(self) -> Result<http::Response<hyper::body::Incoming>, SendError> {
+        let proxied = self.proxied;
+        let answered = match self.within {
             None => self.response.await,
-            Some(limit) => self.within(limit).await?,
+            Some(within) => within_limit(self.response, within).await?,
         };
-        let served = served(&self.connection);
         match answered {
-            Ok(response) => {
-                if let Some(served) = served {
+            Ok(mut response) => {
+                // Nobody else reads the extensions, and a map is to be freed.
+                let extensions = std::mem::take(response.extensions_mut());
+                if let Some(served) = extensions.get::<Served>() {
                     served.mark();
                 }
                 Ok(response)
             }
             Err(error) => {
                 let kind = send_error(&error, proxied);
-                let stale = kind == SendError::Reset && stale(&error, served);
+                let stale = kind == SendError::Reset && stale(&error);
                 Err(if stale { SendError::Stale } else { kind })
             }
         }
     }
+}
 
-    async fn within(&mut self, limit: Duration) -> Result<Answered, SendError> {
-        tokio::select! {
-            biased;
-            answered = &mut self.response => return Ok(answered),
-            _ = self.connection.wait_for_connection_metadata() => {}
-        }
-        tokio::time::timeout(limit, &mut self.response)
-            .await
-            .map_err(|_| SendError::HeadersTimeout)
+async fn within_limit(
+    mut response: ResponseFuture,
+    (limit, mut connection): (Duration, CaptureConnection),
+) -> Result<Answered, SendError> {
+    tokio::select! {
+        biased;
+        answered = &mut response => return Ok(answered),
+        _ = connection.wait_for_connection_metadata() => {}
     }
+    tokio::time::timeout(limit, &mut response)
+        .await
+        .map_err(|_| SendError::HeadersTimeout)
 }
 
 type Answered = Result<http::Response<hyper::body::Incoming>, hyper_util::client::legacy::Error>;
 
-fn served(connection: &CaptureConnection) -> Option<Served> {
-    let mut extensions = http::Extensions::new();
-    if let Some(connected) = connection.connection_metadata().as_ref() {
-        connected.get_extras(&mut extensions);
-    }
-    extensions.remove()
-}
-
 /// Whether a pooled connection was closed by its server between two requests:
 /// it had served before, and ended without an answer that could be misread.
-fn stale(error: &hyper_util::client::legacy::Error, served: Option<Served>) -> bool {
+fn stale(error: &hyper_util::client::legacy::Error) -> bool {
     let mut source: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(cause) = source {
         let unreadable = cause
@@ -155,7 +152,11 @@ fn stale(error: &hyper_util::client::legacy::Error, served: Option<Served>) -> b
         }
         source = cause.source();
     }
-    served.is_some_and(|served| served.is_marked())
+    let mut extensions = http::Extensions::new();
+    if let Some(connected) = error.connect_info() {
+        connected.get_extras(&mut extensions);
+    }
+    extensions.get::<Served>().is_some_and(Served::is_marked)
 }
 
 fn build(route: &Route) -> Result<HttpClient, ProxyError> {

@@ -70,6 +70,9 @@ pub struct Server {
     pub admin_token: Option<SecretString>,
     /// Largest request body after inflation, in bytes.
     pub max_body_bytes: usize,
+    /// Most bytes that the request bodies under way hold together, after
+    /// inflation; at least `max_body_bytes`.
+    pub max_body_memory_bytes: usize,
     /// Largest buffered upstream answer after inflation, in bytes.
     pub max_response_bytes: usize,
     /// How long a stop waits for requests in flight, in ms.

@@ -83,6 +83,48 @@ async fn one_failure_too_many_opens_it_for_every_connection() {
 }
 
 #[tokio::test]
+async fn the_wait_that_is_told_is_over_when_breaker_and_cooldown_are() {
+    let one = |upstream: &Upstream, reset_ms: u64| {
+        Config::new()
+            .provider("acme", "openai", &upstream.url())
+            .connection("a", "acme")
+            .provider("other", "openai", &upstream.url())
+            .connection("b", "other")
+            .combo("both", &["acme/m", "other/m"])
+            .resilience("providerBreaker.apikey.failureThreshold", json!(1))
+            .resilience("providerBreaker.apikey.resetTimeoutMs", json!(reset_ms))
+            .no_waiting()
+    };
+    let told = |answer: Answer| {
+        assert!(answer.status >= 429, "{}", answer.text());
+        answer.retry_after().expect("no Retry-After")
+    };
+    // The connection rests 3 s; the request that opened the breaker hears of the breaker.
+    let upstream = Upstream::start().await;
+    upstream.script("a", [Reply::error(503, "down")]);
+    let node = Node::start(&one(&upstream, 60_000)).await;
+    for _ in 0..2 {
+        let wait = told(ask(&node, "acme/m").await);
+        assert!((55..=60).contains(&wait), "{wait}");
+    }
+    // Another target of the combo is back before.
+    upstream.script("b", [Reply::limited(20)]);
+    for _ in 0..2 {
+        let wait = told(ask(&node, "both").await);
+        assert!((15..=20).contains(&wait), "{wait}");
+    }
+    // The breaker is through long before the connection is.
+    let upstream = Upstream::start().await;
+    let reply = Reply::error(503, "down").header("retry-after", "90");
+    upstream.script("a", [reply]);
+    let node = Node::start(&one(&upstream, 5_000)).await;
+    for _ in 0..2 {
+        let wait = told(ask(&node, "acme/m").await);
+        assert!((80..=90).contains(&wait), "{wait}");
+    }
+}
+
+#[tokio::test]
 async fn what_does_not_count_never_opens_it() {
     for reply in [
         Reply::limited(1),

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cluster_tests::client::{Answer, Streaming, read_raw};
 use cluster_tests::config::Config;
 use cluster_tests::dialect::{Dialect, all_providers};
 use cluster_tests::node::Node;
@@ -10,7 +11,9 @@ use cluster_tests::upstream::Upstream;
 use cluster_tests::wait::{SOON, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 async fn stops_taking(node: &Node) {
     eventually("new connections are refused", || async {
@@ -86,33 +89,147 @@ async fn readiness_fails_before_the_door_closes_or_with_it() {
     assert_eq!(node.process().exit(SOON).await.code(), Some(0));
 }
 
+/// Streams and answers that will not end by themselves: for each protocol a
+/// committed stream, a stream without content and a plain request.
+struct Endless {
+    node: Node,
+    upstream: Upstream,
+    committed: Vec<(Dialect, Streaming)>,
+    unanswered: Vec<(Dialect, JoinHandle<Result<Answer, String>>)>,
+}
+
+impl Endless {
+    async fn start(drain_ms: u64) -> Self {
+        let upstream = Upstream::start().await;
+        let config = all_providers(&upstream.url(), &["a"], &json!({}));
+        let config = config.server("drainTimeoutMs", json!(drain_ms));
+        let node = Node::start(&config).await;
+        let mut committed = Vec::new();
+        let mut unanswered = Vec::new();
+        for dialect in Dialect::ALL {
+            let mut frames = dialect.opening();
+            let silent = Reply::frames(&frames).end(Finish::Hang);
+            frames.push(dialect.content("hel"));
+            let begun = Reply::frames(&frames).end(Finish::Hang);
+            let mute = Reply::nothing(Finish::Hang);
+            let a = dialect.connection("a");
+            upstream.script(&a, [begun, silent, mute]);
+            let mut stream = node.post(dialect.path(), &dialect.ask(true)).open().await;
+            stream.read_until("hel").await;
+            committed.push((dialect, stream));
+            for (n, streamed) in [(2, true), (3, false)] {
+                let call = node.post(dialect.path(), &dialect.ask(streamed));
+                unanswered.push((dialect, tokio::spawn(call.try_send())));
+                upstream.request(&a, n).await;
+            }
+        }
+        Self {
+            node,
+            upstream,
+            committed,
+            unanswered,
+        }
+    }
+}
+
 #[tokio::test]
-async fn what_does_not_end_is_cut_after_the_drain_time() {
-    let upstream = Upstream::start().await;
-    let config =
-        all_providers(&upstream.url(), &["a"], &json!({})).server("drainTimeoutMs", json!(700));
-    let mut node = Node::start(&config).await;
-    let reply = Reply::sse()
-        .send(&Dialect::Chat.content("hel"))
-        .end(Finish::Hang);
-    upstream.script("chat-a", [reply]);
-    let mut stream = node
-        .post("/v1/chat/completions", &Dialect::Chat.ask(true))
-        .open()
-        .await;
-    stream.read_until("hel").await;
+async fn what_does_not_end_within_the_drain_time_is_told_so() {
+    let mut run = Endless::start(700).await;
     let started = Instant::now();
-    node.process().signal(Signal::SIGTERM);
-    let status = node.process().exit(SOON).await;
+    run.node.process().signal(Signal::SIGTERM);
+    for (dialect, stream) in run.committed {
+        let text = stream.finish().await;
+        dialect.expect_broken(&text, "hel");
+        assert!(text.contains("server_shutting_down"), "{dialect:?}: {text}");
+    }
+    for (dialect, call) in run.unanswered {
+        let answer = call.await.unwrap().unwrap().expect_status(503);
+        assert_eq!(answer.code(), "server_shutting_down", "{dialect:?}");
+        assert_eq!(answer.retry_after(), Some(1), "{dialect:?}");
+        let anthropic = answer.json()["type"] == "error";
+        assert_eq!(anthropic, dialect == Dialect::Messages, "{}", answer.text());
+    }
+    for seen in run.upstream.requests() {
+        seen.dropped(SOON).await;
+    }
+    let status = run.node.process().exit(SOON).await;
     let took = started.elapsed();
     assert_eq!(status.code(), Some(0), "{status}");
     assert!(
-        (Duration::from_millis(600)..Duration::from_secs(6)).contains(&took),
+        (Duration::from_millis(700)..Duration::from_secs(6)).contains(&took),
         "{took:?}"
     );
-    stream.read_to_end().await;
-    let text = stream.text();
-    assert!(!text.contains("[DONE]"), "a cut stream looks whole: {text}");
+    let again = run.node.start_again().await;
+    for dialect in Dialect::ALL {
+        let a = again.connection(&dialect.connection("a")).await;
+        assert_eq!(a["connectionStatus"], "healthy", "{a}");
+        assert_eq!(a["lastErrorType"], json!(null), "{a}");
+        assert_eq!(a["breaker"]["failureCount"], 0, "{a}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_for_content_behind_a_sent_head_is_told_in_band() {
+    let upstream = Upstream::start().await;
+    let config = all_providers(&upstream.url(), &["a"], &json!({}))
+        .server("drainTimeoutMs", json!(200))
+        .server("keepAliveMs", json!(100));
+    let mut node = Node::start(&config).await;
+    upstream.script("chat-a", [Reply::nothing(Finish::Hang)]);
+    let call = node.post("/v1/chat/completions", &Dialect::Chat.ask(true));
+    let mut stream = call.open().await;
+    stream.read_until(": keep-alive").await;
+    node.process().signal(Signal::SIGTERM);
+    let text = stream.finish().await;
+    Dialect::Chat.expect_broken(&text, "");
+    assert!(text.contains("server_shutting_down"), "{text}");
+    assert_eq!(node.process().exit(SOON).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn half_a_body_and_a_client_that_does_not_read_hold_nothing_up() {
+    let upstream = Upstream::start().await;
+    let config = all_providers(&upstream.url(), &["a"], &json!({}));
+    let mut node = Node::start(&config.server("drainTimeoutMs", json!(300))).await;
+    let mut half = TcpStream::connect(node.addr()).await.unwrap();
+    half.write_all(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+        .await
+        .unwrap();
+    let mut deaf = TcpStream::connect(node.addr()).await.unwrap();
+    let huge = "x".repeat(8 << 20);
+    upstream.script("chat-a", [Dialect::Chat.ok(&huge)]);
+    let body = Dialect::Chat.ask(false).to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    deaf.write_all((head + &body).as_bytes()).await.unwrap();
+    // Its answer fills the buffers on the way and stays there.
+    deaf.readable().await.unwrap();
+    let started = Instant::now();
+    node.process().signal(Signal::SIGTERM);
+    let told = read_raw(&mut half, SOON).await;
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert!(told.contains("server_shutting_down"), "{told}");
+    let status = node.process().exit(SOON).await;
+    assert_eq!(status.code(), Some(0), "{status}");
+    assert!(started.elapsed() < Duration::from_secs(8), "{started:?}");
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_at_once() {
+    for again in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut run = Endless::start(60_000).await;
+        run.node.process().signal(Signal::SIGTERM);
+        let draining = |line: &str| line.contains("draining");
+        run.node.log().line("it drains", draining).await;
+        let started = Instant::now();
+        run.node.process().signal(again);
+        let status = run.node.process().exit(SOON).await;
+        assert_eq!(status.code(), Some(0), "{again}: {status}");
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(3), "{again}: {took:?}");
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use cluster_tests::config::Config;
 use cluster_tests::dialect::{Dialect, all_providers};
 use cluster_tests::node::Node;
-use cluster_tests::reply::Reply;
+use cluster_tests::reply::{Finish, Reply};
 use cluster_tests::upstream::Upstream;
 use serde_json::{Value, json};
 
@@ -273,4 +273,59 @@ async fn the_list_of_requests_is_bounded_and_newest_first() {
     let list = node.admin_get("/api/requests").await;
     let kept = list["requests"].as_array().unwrap().len();
     assert!((5..=2000).contains(&kept), "{kept} requests are kept");
+}
+
+#[tokio::test]
+async fn a_limit_out_of_bounds_is_refused_not_clamped() {
+    let node = Node::start(&Config::new()).await;
+    for limit in [
+        "5000",
+        "1001",
+        "0",
+        "-1",
+        "1.5",
+        "ten",
+        "",
+        "18446744073709551616",
+    ] {
+        let path = format!("/api/requests?limit={limit}");
+        let answer = node.get(&path).send().await.expect_status(400);
+        let body = answer.json();
+        assert_eq!(body["error"]["param"], "limit", "{limit}: {body}");
+        let message = body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("1 to 1000"), "{limit}: {message}");
+    }
+    for limit in ["1", "1000"] {
+        let path = format!("/api/requests?limit={limit}");
+        node.get(&path).send().await.expect_status(200);
+    }
+}
+
+#[tokio::test]
+async fn each_failure_that_marks_a_connection_has_a_type() {
+    for (reply, word) in [
+        (Reply::error(403, "no"), "auth_error"),
+        (Reply::error(408, "late"), "server_error"),
+        (Reply::error(529, "overloaded"), "model_capacity"),
+        (Reply::error(418, "odd"), "unknown"),
+        (Reply::limited(60), "rate_limited"),
+        (Reply::error(500, "boom"), "server_error"),
+        (Reply::error(401, "no such key"), "unauthorized"),
+        (Reply::nothing(Finish::Reset), "server_error"),
+        (Reply::sse().end(Finish::Close), "server_error"),
+    ] {
+        let upstream = Upstream::start().await;
+        let config = all_providers(&upstream.url(), &["a"], &json!({})).no_waiting();
+        let node = Node::start(&config).await;
+        assert_eq!(
+            node.connection("chat-a").await["lastErrorType"],
+            Value::Null
+        );
+        let what = format!("{reply:?}");
+        upstream.script("chat-a", [reply]);
+        let body = Dialect::Chat.ask(false);
+        node.post("/v1/chat/completions", &body).send().await;
+        let a = node.connection("chat-a").await;
+        assert_eq!(a["lastErrorType"], word, "{what}: {a}");
+    }
 }

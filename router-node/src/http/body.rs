@@ -1,4 +1,5 @@
-//! Reading a client's body: bounded, inflated, and not for ever.
+//! Reading a client's body: bounded, inflated, and not for ever; and how much
+//! memory all of them take.
 
 use std::time::Duration;
 
@@ -7,34 +8,79 @@ use actix_web::http::header::{self, ContentEncoding, HeaderMap};
 use actix_web::web::Payload;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
+use prometheus_client::metrics::gauge::Gauge;
 
 use super::pieces::Pieces;
 use super::reply::ClientError;
+
+/// The memory of one request's body, counted among all of the node until it is dropped.
+pub(crate) struct Held {
+    all: Gauge,
+    bytes: i64,
+}
+
+impl Held {
+    /// Nothing yet, to be counted in `all`.
+    pub(crate) fn nothing(all: &Gauge) -> Self {
+        Self {
+            all: all.clone(),
+            bytes: 0,
+        }
+    }
+
+    /// Takes `bytes` more unless all of them together exceed `max`.
+    fn take(&mut self, bytes: usize, max: usize) -> Result<(), ClientError> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let before = self.all.inc_by(bytes);
+        if before.saturating_add(bytes) > i64::try_from(max).unwrap_or(i64::MAX) {
+            self.all.dec_by(bytes);
+            return Err(ClientError {
+                retry_after_ms: Some(1000),
+                ..ClientError::new(
+                    503,
+                    "server_overloaded",
+                    "the requests under way fill the memory set aside for their bodies (server.maxBodyMemoryBytes); try again",
+                )
+            });
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.dec_by(self.bytes);
+    }
+}
 
 /// Limits of one body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Largest body after inflation, bytes.
     pub(crate) max_bytes: usize,
+    /// Most bytes of all bodies of the node together.
+    pub(crate) max_memory: usize,
     /// Longest silence while it is sent.
     pub(crate) idle: Duration,
 }
 
-/// The whole body, inflated.
+/// The whole body, inflated; its memory is counted in `held`.
 pub(crate) async fn read(
     headers: &HeaderMap,
     payload: Payload,
     limits: Limits,
+    held: &mut Held,
 ) -> Result<Bytes, ClientError> {
     let declared = declared_length(headers);
     if declared.is_some_and(|length| length > limits.max_bytes) {
         return Err(too_large(limits.max_bytes));
     }
     match encoding(headers)? {
-        None => collect(payload, declared, limits).await,
+        None => collect(payload, declared, limits, held).await,
         Some(encoding) => {
             let inflated = Decoder::new(Pieces::new(payload), encoding);
-            collect(Box::pin(inflated), None, limits).await
+            collect(Box::pin(inflated), None, limits, held).await
         }
     }
 }
@@ -67,6 +113,7 @@ async fn collect<S, E>(
     mut body: S,
     declared: Option<usize>,
     limits: Limits,
+    held: &mut Held,
 ) -> Result<Bytes, ClientError>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -99,6 +146,7 @@ where
         if so_far.saturating_add(chunk.len()) > limits.max_bytes {
             return Err(too_large(limits.max_bytes));
         }
+        held.take(chunk.len(), limits.max_memory)?;
         match first.take() {
             None if whole.is_empty() => first = Some(chunk),
             None => whole.extend_from_slice(&chunk),

@@ -1,5 +1,6 @@
 //! The client API: the four protocols and the list of models.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,14 +15,17 @@ use serde_json::{Value, json};
 use shared_proto::config::ApiKey;
 use shared_proto::protocol::Protocol;
 
-use super::body::{self, Limits};
+use super::body::{self, Held, Limits};
 use super::reply::{ClientError, Shape, stamp};
 use super::stream_body::StreamBody;
-use super::{Here, auth, headers, request_id};
+use super::{
+    GET, Here, auth, get_or_head, headers, refused_call, request_id, shape_of, wrong_method,
+};
 use crate::node::Worker;
 use crate::request::after::After;
 use crate::request::dispatch::Whole;
 use crate::request::facts::Facts;
+use crate::request::refuse;
 use crate::request::resolve::shown;
 use crate::request::trace::Trace;
 use crate::request::{Admitted, Served, plan};
@@ -37,8 +41,9 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
         let call = move |here: Here, request: HttpRequest, payload: web::Payload| {
             serve(protocol, here, request, payload)
         };
-        let wrong = move |request: HttpRequest| {
-            std::future::ready(wrong_method(&request, protocol.into(), "POST"))
+        let wrong = move |Here(worker): Here, request: HttpRequest| {
+            let error = wrong_method(&request, "POST");
+            ready(refused_call(&worker, &request, Some(protocol), &error))
         };
         service.service(
             web::resource(format!("/{}", protocol.path()))
@@ -46,28 +51,17 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
                 .default_service(web::to(wrong)),
         );
     }
-    let wrong =
-        |request: HttpRequest| std::future::ready(wrong_method(&request, Shape::OpenAi, "GET"));
-    service.service(
-        web::resource("/models")
-            .get(models)
-            .default_service(web::to(wrong)),
-    );
-    service.service(
-        web::resource("/models/{id:.*}")
-            .get(model)
-            .default_service(web::to(wrong)),
-    );
-}
-
-fn wrong_method(request: &HttpRequest, shape: Shape, allowed: &'static str) -> HttpResponse {
-    let mut error = ClientError::new(
-        405,
-        "method_not_allowed",
-        format!("{} is not allowed here; use {allowed}", request.method()),
-    );
-    error.headers.push(("allow", allowed.to_owned()));
-    error.response(shape, &request_id(request))
+    let wrong = |Here(worker): Here, request: HttpRequest| {
+        let error = wrong_method(&request, GET);
+        ready(refused_call(&worker, &request, None, &error))
+    };
+    for (path, route) in [
+        ("/models", get_or_head().to(models)),
+        ("/models/{id:.*}", get_or_head().to(model)),
+    ] {
+        let resource = web::resource(path).route(route);
+        service.service(resource.default_service(web::to(wrong)));
+    }
 }
 
 async fn serve(
@@ -79,8 +73,13 @@ async fn serve(
     let id: Arc<str> = request_id(&request).into();
     let shape = Shape::from(protocol);
     let observer = Arc::clone(&worker.node.observer);
-    let mut trace = Trace::begin(Arc::clone(&id), protocol, worker.now(), observer);
-    let admitted = match admit(protocol, &worker, &request, payload, &mut trace).await {
+    let mut trace = Trace::begin(Arc::clone(&id), Some(protocol), worker.now(), observer);
+    let admitted = tokio::select! {
+        biased;
+        admitted = admit(protocol, &worker, &request, payload, &mut trace) => admitted,
+        () = worker.node.stop.cut() => Err(refuse::shutting_down()),
+    };
+    let admitted = match admitted {
         Ok(admitted) => Rc::new(admitted),
         Err(error) => {
             trace.refused(&error);
@@ -126,17 +125,16 @@ async fn admit(
     let routing = worker.node.routing();
     let key = auth::client(request, &routing)?;
     trace.edit(|record| record.api_key = key.as_ref().map(|key| key.id.clone()));
-    if worker.node.draining() {
-        return Err(ClientError {
-            retry_after_ms: Some(1000),
-            ..ClientError::new(503, "draining", "this node is stopping; try again")
-        });
+    if worker.node.stop.begun() {
+        return Err(refuse::shutting_down());
     }
     let limits = Limits {
         max_bytes: routing.config.server.max_body_bytes,
+        max_memory: routing.config.server.max_body_memory_bytes,
         idle: Duration::from_millis(routing.config.server.body_idle_timeout_ms),
     };
-    let body = body::read(request.headers(), payload, limits).await?;
+    let mut held = Held::nothing(&worker.node.observer.metrics.request_body_bytes);
+    let body = body::read(request.headers(), payload, limits, &mut held).await?;
     let facts = Facts::read(protocol, body)?;
     trace.edit(|record| {
         record.model = Some(facts.model.clone());
@@ -145,6 +143,7 @@ async fn admit(
     Ok(Admitted {
         protocol,
         facts,
+        _held: held,
         headers: headers::towards_upstream(request.headers()),
         key,
         routing,
@@ -251,7 +250,7 @@ async fn models(Here(worker): Here, request: HttpRequest) -> HttpResponse {
     let id = request_id(&request);
     let routing = worker.node.routing();
     match auth::client(&request, &routing) {
-        Err(error) => error.response(Shape::OpenAi, &id),
+        Err(error) => error.response(shape_of(&request), &id),
         Ok(key) => {
             let data = listed(&routing, key.as_deref());
             let mut response = HttpResponse::Ok();
@@ -272,7 +271,7 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
     let id = request_id(&request);
     let routing = worker.node.routing();
     let key = match auth::client(&request, &routing) {
-        Err(error) => return error.response(Shape::OpenAi, &id),
+        Err(error) => return error.response(shape_of(&request), &id),
         Ok(key) => key,
     };
     let name = path.into_inner();
@@ -294,7 +293,7 @@ async fn model(Here(worker): Here, request: HttpRequest, path: web::Path<String>
                 shown(&name)
             ),
         )
-        .response(Shape::OpenAi, &id),
+        .response(shape_of(&request), &id),
     }
 }
 

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use actix_web::dev::Payload;
 use actix_web::error::InternalError;
-use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, Route, web};
 use serde::Serialize;
 
 use super::reply::{ClientError, Shape, stamp};
-use super::{Here, auth, request_id};
+use super::{GET, Here, auth, get_or_head, not_found, reading, request_id, wrong_method};
 use crate::node::{Listener, Worker};
 use crate::routing::Routing;
 
@@ -31,25 +31,56 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     }
     service.app_data(listener);
     service.app_data(web::PayloadConfig::new(MAX_BODY));
-    service.service(web::resource("/metrics").get(health::metrics));
-    service.service(web::resource("/api/monitoring/health").get(health::monitoring));
-    service.service(web::resource("/api/resilience/connections").get(resilience::connections));
-    service.service(web::resource("/api/resilience/reset").post(resilience::reset));
-    service.service(web::resource("/api/connections/{id}/reset").post(resilience::reset_one));
-    service.service(web::resource("/api/nodes").get(nodes::nodes));
-    service.service(web::resource("/api/events").get(events::events));
-    service.service(web::resource("/api/requests").get(requests::newest));
-    service.service(web::resource("/api/requests/{id}").get(requests::one));
+    service.service(reading("/metrics", health::metrics));
+    service.service(reading("/api/monitoring/health", health::monitoring));
+    service.service(
+        web::resource("/api/resilience/connections")
+            .route(get_or_head().to(resilience::connections))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/resilience/reset")
+            .post(resilience::reset)
+            .default_service(only("POST")),
+    );
+    service.service(
+        web::resource("/api/connections/{id}/reset")
+            .post(resilience::reset_one)
+            .default_service(only("POST")),
+    );
+    service.service(
+        web::resource("/api/requests")
+            .route(get_or_head().to(requests::newest))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/requests/{id}")
+            .route(get_or_head().to(requests::one))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/nodes")
+            .route(get_or_head().to(nodes::nodes))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/events")
+            .get(events::events)
+            .default_service(only("GET")),
+    );
     service.service(web::resource("/api/{rest:.*}").default_service(web::to(unknown)));
 }
 
 /// Whatever is not known yet is management too: it is not told to strangers.
-async fn unknown(manager: Manager) -> HttpResponse {
-    manager.error(&ClientError::new(
-        404,
-        "not_found",
-        "there is no such route",
-    ))
+async fn unknown(manager: Manager, request: HttpRequest) -> HttpResponse {
+    manager.error(&not_found(&request))
+}
+
+/// The answer to other methods than `allowed`, which are not told to strangers either.
+fn only(allowed: &'static str) -> Route {
+    web::to(move |manager: Manager, request: HttpRequest| {
+        ready(manager.error(&wrong_method(&request, allowed)))
+    })
 }
 
 /// A caller who may manage the router.

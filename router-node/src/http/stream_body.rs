@@ -40,15 +40,25 @@ pub(super) struct StreamBody {
 enum State {
     /// Nobody has answered yet; the head is out.
     Waiting(Pin<Box<dyn Future<Output = Served>>>),
-    Live(Box<Live>, After),
+    Live(Box<Live>, After, Cut),
     /// The owners hear how it ended before the client does.
     Ending(Telling, Bytes),
     Done,
 }
 
+/// Resolves when the node can't wait for the stream's end.
+type Cut = Pin<Box<dyn Future<Output = ()>>>;
+
 struct KeepAlive {
     every: Duration,
     timer: Pin<Box<Sleep>>,
+}
+
+impl State {
+    fn live(live: Box<Live>, obligations: After) -> Self {
+        let cut = Box::pin(obligations.cut());
+        Self::Live(live, obligations, cut)
+    }
 }
 
 impl StreamBody {
@@ -73,7 +83,8 @@ impl StreamBody {
         request_id: Arc<str>,
         every: Duration,
     ) -> Self {
-        let mut body = Self::new(State::Live(live, obligations), protocol, request_id, every);
+        let state = State::live(live, obligations);
+        let mut body = Self::new(state, protocol, request_id, every);
         body.take_output();
         body
     }
@@ -94,7 +105,7 @@ impl StreamBody {
     }
 
     fn take_output(&mut self) {
-        if let State::Live(live, _) = &mut self.state
+        if let State::Live(live, ..) = &mut self.state
             && let Some(bytes) = live.relay().take_output()
         {
             self.ready.push(bytes);
@@ -118,7 +129,7 @@ impl StreamBody {
         };
         match std::task::ready!(plan.as_mut().poll(cx)) {
             Served::Live(live, after) => {
-                self.state = State::Live(live, after);
+                self.state = State::live(live, after);
                 self.take_output();
             }
             // A plan for a stream ends in one, or refuses.
@@ -137,7 +148,15 @@ impl StreamBody {
     }
 
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let State::Live(live, after) = &mut self.state {
+        if let State::Live(live, after, cut) = &mut self.state
+            && cut.as_mut().poll(cx).is_ready()
+        {
+            let error = refuse::shutting_down();
+            after.stream_cut(&error);
+            let tail = in_band(live.relay(), &error, self.protocol, &self.request_id);
+            self.end(None, tail);
+        }
+        while let State::Live(live, after, _) = &mut self.state {
             match live.poll_step(cx) {
                 Poll::Ready(Ok(Step::More)) => {
                     self.yielded = false;

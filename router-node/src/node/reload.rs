@@ -1,4 +1,5 @@
-//! Takes over a changed configuration file without a restart.
+//! Takes over a changed configuration file, or a changed secret file that it
+//! names, without a restart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,65 +7,76 @@ use std::time::Duration;
 
 use shared_proto::config::Config;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 
 use super::{Node, Registry};
-use crate::config::Origin;
+use crate::config::{Origin, Seen};
 use crate::observe::ReloadLabels;
 use crate::routing::build;
 
-/// How often the file is looked at. Looking at its content works with mounts
-/// that swap a link, which notifications miss.
+/// How often the files are looked at. Looking at their content works with
+/// mounts that swap a link, which notifications miss.
 const EVERY: Duration = Duration::from_millis(250);
+/// With so many secret files that a look takes long, looks are rarer: they take
+/// this part of the time at most.
+const SHARE: u32 = 50;
 
-/// Whether the file's last change was refused.
+/// Whether the last change was refused.
 #[derive(Default)]
 pub(crate) struct Reloads {
     refused: AtomicBool,
 }
 
 impl Reloads {
-    /// Whether the running configuration is older than the file.
+    /// Whether the running configuration is older than its files.
     pub(crate) fn refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// Watches the file for ever; SIGHUP looks at once.
-pub(super) async fn watch(
-    node: Arc<Node>,
-    mut registry: Registry,
-    origin: Origin,
-    mut seen: Option<Vec<u8>>,
-) {
+/// Watches the configuration file and the secret files that it names for ever;
+/// SIGHUP looks at once.
+pub(super) async fn watch(node: Arc<Node>, mut registry: Registry, origin: Origin, seen: Seen) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else {
         return std::future::pending().await;
     };
-    let mut last = seen.clone();
-    let mut ticks = tokio::time::interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut seen = Arc::new(seen);
+    let mut last = Arc::clone(&seen);
+    let mut pause = EVERY;
     loop {
         let asked = tokio::select! {
-            _ = ticks.tick() => false,
+            () = tokio::time::sleep(pause) => false,
             _ = hangup.recv() => true,
         };
         if origin.file.is_none() {
             continue;
         }
+        let began = Instant::now();
+        let now = look(&origin, &seen).await;
+        pause = EVERY.max(began.elapsed().saturating_mul(SHARE));
         // A file that is gone for a moment (an editor that renames) is no change.
-        let Ok(bytes) = origin.read() else { continue };
+        let Some(mut now) = now else { continue };
         // Twice the same: it is not being written just now.
-        let settled = bytes == last;
-        last.clone_from(&bytes);
-        if asked || (settled && bytes != seen) {
-            apply(&node, &mut registry, &origin, bytes.as_deref()).await;
-            seen = bytes;
+        let settled = now == *last;
+        if asked || (settled && now != *seen) {
+            apply(&node, &mut registry, &origin, &mut now).await;
+            seen = Arc::new(now);
+            last = Arc::clone(&seen);
+        } else if !settled {
+            last = Arc::new(now);
         }
     }
 }
 
-async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Option<&[u8]>) {
-    let loaded = match origin.load(bytes) {
+/// Reads the files beside the owners' thread.
+async fn look(origin: &Origin, seen: &Arc<Seen>) -> Option<Seen> {
+    let (origin, seen) = (origin.clone(), Arc::clone(seen));
+    let reading = tokio::task::spawn_blocking(move || origin.read(&seen));
+    reading.await.ok()?.ok()
+}
+
+async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, seen: &mut Seen) {
+    let loaded = match origin.load(seen) {
         Ok(loaded) => loaded,
         Err(problems) => {
             for problem in &problems {
@@ -82,7 +94,7 @@ async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, bytes: Opt
     }
     let before = node.routing();
     let config = Arc::new(loaded.config);
-    if let Some(lost) = lost_protection(&before.config, &config, bytes) {
+    if let Some(lost) = lost_protection(&before.config, &config, seen.file.as_deref()) {
         tracing::error!("{lost}; the changed configuration is refused, the running one stays");
         return done(node, true);
     }

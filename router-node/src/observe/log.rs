@@ -1,5 +1,8 @@
 //! The log: lines for people on a terminal, JSON elsewhere.
 
+mod line;
+mod sink;
+
 use std::io::IsTerminal as _;
 
 use shared_proto::id::ApiKeyId;
@@ -9,28 +12,48 @@ use tracing_subscriber::prelude::*;
 
 use crate::request::resolve::shown;
 use crate::request::trace::Record;
+use line::JsonLine;
+use sink::Sink;
+
+/// Writes the last lines of the log when dropped, at the end of the process.
+#[must_use]
+pub(crate) struct Flush(Option<Sink>);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        if let Some(sink) = &self.0 {
+            sink.close();
+        }
+    }
+}
 
 /// Starts logging to standard error. `filter` is `RUST_LOG`'s value.
-pub(crate) fn init(filter: Option<&str>) {
+pub(crate) fn init(filter: Option<&str>) -> Flush {
     let filter = filter
         .filter(|text| !text.is_empty())
         .map_or_else(|| EnvFilter::new("info"), EnvFilter::new);
     let registry = tracing_subscriber::registry().with(filter);
-    let started = if std::io::stderr().is_terminal() {
-        registry
-            .with(fmt::layer().with_writer(std::io::stderr).with_target(false))
-            .try_init()
+    let sink = if std::io::stderr().is_terminal() {
+        None
     } else {
-        let json = fmt::layer()
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .with_writer(std::io::stderr);
-        registry.with(json).try_init()
+        // Without the thread lines are written one by one.
+        sink::start(std::io::stderr()).ok()
+    };
+    let started = match &sink {
+        None => registry
+            .with(fmt::layer().with_writer(std::io::stderr).with_target(false))
+            .try_init(),
+        Some(sink) => registry
+            .with(
+                fmt::layer()
+                    .event_format(JsonLine)
+                    .with_writer(sink.clone()),
+            )
+            .try_init(),
     };
     // A second start in one process (tests) keeps the first log.
     started.ok();
+    Flush(sink)
 }
 
 /// One line a request.
@@ -40,7 +63,7 @@ pub(super) fn request(record: &Record) {
     tracing::info!(
         target: "request",
         request_id = &*record.id,
-        protocol = record.protocol.as_str(),
+        protocol = record.protocol(),
         model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,
         api_key = record.api_key.as_ref().map(ApiKeyId::as_str),
@@ -59,3 +82,6 @@ pub(super) fn request(record: &Record) {
         "request"
     );
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,8 @@ pub(crate) struct Metrics {
     duration: Family<ProtocolLabels, Histogram>,
     first_byte: Family<ProtocolLabels, Histogram>,
     pub(crate) requests_in_flight: Gauge,
+    /// Also what the bound of all request bodies is judged by.
+    pub(crate) request_body_bytes: Gauge,
     attempts: Family<AttemptLabels, Counter>,
     quirks: Family<QuirkLabels, Counter>,
     waits: Counter,
@@ -89,6 +91,7 @@ impl Metrics {
             duration: Family::new_with_constructor(histogram),
             first_byte: Family::new_with_constructor(histogram),
             requests_in_flight: Gauge::default(),
+            request_body_bytes: Gauge::default(),
             attempts: Family::default(),
             quirks: Family::default(),
             waits: Counter::default(),
@@ -129,6 +132,11 @@ impl Metrics {
             "requests_in_flight",
             "Client requests under way on this node",
             self.requests_in_flight.clone(),
+        );
+        r.register(
+            "request_body_bytes",
+            "Memory held by the bodies of client requests under way",
+            self.request_body_bytes.clone(),
         );
         r.register(
             "attempts",
@@ -191,7 +199,7 @@ impl Metrics {
 
     /// Counts a finished request.
     pub(crate) fn request_ended(&self, record: &Record, took: Duration) {
-        let protocol = record.protocol.as_str();
+        let protocol = record.protocol();
         let status = match record.outcome {
             Outcome::ClientGone => 499,
             Outcome::Success | Outcome::Error | Outcome::StreamFailed => record.status.unwrap_or(0),

@@ -17,6 +17,7 @@ use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
+use crate::http::reply::ClientError;
 use crate::routing::InFlight;
 
 /// Tells the owners how an attempt ended, and waits for the mirror.
@@ -67,6 +68,11 @@ impl After {
     /// Whom the attempt called.
     pub(crate) fn candidate(&self) -> &Candidate {
         &self.candidate
+    }
+
+    /// Resolves when the node can't wait for the answer's end.
+    pub(crate) fn cut(&self) -> impl Future<Output = ()> + use<> {
+        self.request.worker.node.stop.cut()
     }
 
     /// The trace goes with the answer from here on.
@@ -187,6 +193,31 @@ impl After {
         (failure, telling)
     }
 
+    /// The node cuts the stream short, which is not the upstream's fault.
+    pub(crate) fn stream_cut(&mut self, error: &ClientError) {
+        self.cancelled();
+        if let Some(trace) = &mut self.trace {
+            trace.edit(|record| record.error = Some(error.into()));
+            trace.finish(Outcome::StreamFailed);
+        }
+    }
+
+    /// The attempt ends without a verdict: a claimed probe is given back.
+    fn cancelled(&mut self) {
+        self.settled = true;
+        let release = self
+            .probe
+            .map(|generation| shared_proto::breaker::BreakerEvent::ReleaseProbe { generation });
+        transition::tell_breaker(&self.candidate, release);
+        let attempt = Attempt {
+            outcome: "cancelled",
+            ..self.attempt()
+        };
+        if let Some(trace) = &mut self.trace {
+            trace.edit(|record| record.attempts.push(attempt));
+        }
+    }
+
     fn telling(&self, events: Events) -> Telling {
         let candidate = self.candidate.clone();
         Box::pin(async move {
@@ -212,20 +243,10 @@ impl After {
 
 impl Drop for After {
     fn drop(&mut self) {
-        if self.settled {
-            return;
-        }
-        // The client went away: the upstream call is dropped with us.
-        let release = self
-            .probe
-            .map(|generation| shared_proto::breaker::BreakerEvent::ReleaseProbe { generation });
-        transition::tell_breaker(&self.candidate, release);
-        let attempt = Attempt {
-            outcome: "cancelled",
-            ..self.attempt()
-        };
-        if let Some(trace) = &mut self.trace {
-            trace.edit(|record| record.attempts.push(attempt));
+        if !self.settled {
+            // The client went away, or the node stops: the upstream call is
+            // dropped with us.
+            self.cancelled();
         }
     }
 }

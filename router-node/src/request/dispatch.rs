@@ -159,16 +159,16 @@ impl<'a> Call<'a> {
         let request = self.request(candidate).ok_or(SendError::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
         let proxy = proxy.map(ExposeSecret::expose_secret);
-        let sending = self
-            .clients
-            .send(request, proxy, timeouts.connect_ms)
-            .map_err(|_| SendError::ProxyUnreachable)?;
         // A whole answer's head comes when it is done, within the total.
         let head = self
             .facts
             .stream
             .then(|| limit(timeouts.response_headers_ms));
-        sending.head(head, proxy.is_some()).await
+        let sending = self
+            .clients
+            .send(request, proxy, (timeouts.connect_ms, head))
+            .map_err(|_| SendError::ProxyUnreachable)?;
+        sending.head().await
     }
 
     /// `None` for a provider without an address for the protocol, which

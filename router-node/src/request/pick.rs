@@ -184,8 +184,12 @@ impl<'a> Picker<'a> {
             }
             return found;
         }
-        let found = target.provider.ready(&target.model).find(usable).cloned();
-        // Views are prompt but may lag a timer by a moment: the slow path looks
+        let found = target
+            .provider
+            .ready(&target.model, now)
+            .find(usable)
+            .cloned();
+        // The index may lag behind a view by a moment: the slow path looks
         // at the states themselves, and explains when it finds nobody.
         let serving = || {
             let all = target.provider.all.iter();

@@ -4,6 +4,7 @@
 use serde_json::Value;
 use shared_proto::clock::Millis;
 use shared_proto::failure::{Blame, ErrorType, Failure, Reason};
+use shared_proto::health::Blocked;
 use shared_proto::pick::refusal::{Explanation, ListedTarget, Pool, TerminalReason};
 use shared_proto::pick::{self, Exclusion, ExclusionReason};
 use shared_proto::protocol::Protocol;
@@ -21,8 +22,6 @@ pub(crate) struct Refusal<'a> {
     pub(crate) targets: &'a Targets,
     /// The last failed attempt.
     pub(crate) last: Option<&'a Failed>,
-    /// When the first cooling connection comes back.
-    pub(crate) earliest: Option<Millis>,
     pub(crate) now: Millis,
 }
 
@@ -69,7 +68,7 @@ impl Refusal<'_> {
             // The true time left; the rule's own is rounded to seconds.
             retry_after_ms: rule.retry_after_seconds.map(|seconds| {
                 let rounded = seconds.saturating_mul(1000);
-                self.first_back().unwrap_or(rounded)
+                self.first_usable().unwrap_or(rounded)
             }),
             ..ClientError::new(rule.status, rule.code, self.words(excluded))
         };
@@ -121,8 +120,21 @@ impl Refusal<'_> {
         error
     }
 
-    fn first_back(&self) -> Option<u64> {
-        self.earliest.map(|at| at.since(self.now))
+    /// The wait after which the first candidate may be used again: its own rest
+    /// and its provider's breaker both have to be over. Those that may be used
+    /// now, or never, have none.
+    fn first_usable(&self) -> Option<u64> {
+        let key = self.request.key.as_deref();
+        let waits = self.targets.list.iter().flat_map(|target| {
+            let breaker = target.provider.breaker.breaker().retry_after_ms(self.now);
+            let candidates = target.candidates(key);
+            candidates.filter_map(move |slot| match slot.cell.eligible(self.now) {
+                Ok(()) => Some(breaker),
+                Err(Blocked::Cooling { until }) => Some(until.since(self.now).max(breaker)),
+                Err(Blocked::Terminal(_)) => None,
+            })
+        });
+        waits.filter(|wait| *wait > 0).min()
     }
 
     fn words(&self, excluded: &[Excluded]) -> String {
@@ -191,26 +203,11 @@ impl Refusal<'_> {
             return None;
         }
         let announced = failure.client_retry_after_ms;
-        let candidates = self.cooled().chain(self.first_back());
-        let cooled = candidates.min().filter(|wait| *wait > 0);
         match (failure.restated.is_some(), announced) {
             // A restated status comes with the wait its rule tells the client.
             (true, Some(_)) => announced,
-            _ => cooled.or(announced),
+            _ => self.first_usable().or(announced),
         }
-    }
-
-    /// Remaining cooldowns of every connection of the targets that was called.
-    fn cooled(&self) -> impl Iterator<Item = u64> {
-        let slots = self.targets.list.iter().flat_map(|target| {
-            let all = target.provider.all.iter();
-            // Bounded: with many connections the exclusions tell the rest.
-            all.take(64).filter(|slot| slot.serves(&target.model))
-        });
-        slots.filter_map(|slot| {
-            let left = slot.cell.health().remaining_ms(self.now);
-            (left > 0).then_some(left)
-        })
     }
 
     /// Subscription clients of the Messages protocol retry for ever on a limit
@@ -240,6 +237,18 @@ fn explain(error: &mut ClientError, explanation: &Explanation) {
     }
     error.headers.extend(explanation.headers());
     debug_assert!(error.extra.values().all(Value::is_object));
+}
+
+/// The node stops; another one, or its successor, can serve.
+pub(crate) fn shutting_down() -> ClientError {
+    ClientError {
+        retry_after_ms: Some(1000),
+        ..ClientError::new(
+            503,
+            "server_shutting_down",
+            "this node is stopping; try again",
+        )
+    }
 }
 
 /// A failure in the client's protocol: which status and code stand for it.

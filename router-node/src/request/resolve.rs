@@ -23,6 +23,27 @@ pub(crate) struct Target {
     pub(crate) connection: Option<Arc<Slot>>,
 }
 
+impl Target {
+    /// The connections that could serve it and that `key` may use, whatever
+    /// their state.
+    pub(crate) fn candidates<'t>(
+        &'t self,
+        key: Option<&'t ApiKey>,
+    ) -> impl Iterator<Item = &'t Arc<Slot>> {
+        let one = self.connection.as_slice();
+        let slots = if one.is_empty() {
+            &self.provider.all
+        } else {
+            one
+        };
+        slots.iter().filter(move |slot| {
+            let allowed = key.and_then(|key| key.allowed_connections.as_ref());
+            slot.serves(&self.model)
+                && allowed.is_none_or(|allowed| allowed.contains(&slot.connection.id))
+        })
+    }
+}
+
 /// Where a request may go, best first.
 #[derive(Clone)]
 pub(crate) struct Targets {

@@ -86,6 +86,16 @@ pub(crate) struct Told {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
+impl From<&ClientError> for Told {
+    fn from(error: &ClientError) -> Self {
+        Self {
+            code: error.code.clone(),
+            message: error.message.clone(),
+            retry_after_ms: error.retry_after_ms,
+        }
+    }
+}
+
 /// Tokens as the upstream counted them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Tokens {
@@ -136,7 +146,9 @@ pub(crate) struct Record {
     pub(crate) id: Arc<str>,
     #[serde(serialize_with = "rfc3339_of")]
     pub(crate) at: Millis,
-    pub(crate) protocol: Protocol,
+    /// None for a call of nothing that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) protocol: Option<Protocol>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
@@ -163,6 +175,13 @@ pub(crate) struct Record {
     pub(crate) quirks: Vec<&'static str>,
 }
 
+impl Record {
+    /// The protocol's word; `none` where nothing says it.
+    pub(crate) fn protocol(&self) -> &'static str {
+        self.protocol.map_or("none", Protocol::as_str)
+    }
+}
+
 /// The trace while the request runs. Dropping it unfinished means that the
 /// client went away.
 pub(crate) struct Trace {
@@ -175,7 +194,7 @@ impl Trace {
     /// Begins the trace of a request.
     pub(crate) fn begin(
         id: Arc<str>,
-        protocol: Protocol,
+        protocol: Option<Protocol>,
         now: Millis,
         observer: Arc<Observer>,
     ) -> Self {
@@ -266,11 +285,7 @@ impl Trace {
     pub(crate) fn refused(&mut self, error: &ClientError) {
         self.edit(|record| {
             record.status = Some(error.status);
-            record.error = Some(Told {
-                code: error.code.clone(),
-                message: error.message.clone(),
-                retry_after_ms: error.retry_after_ms,
-            });
+            record.error = Some(error.into());
         });
         self.finish(Outcome::Error);
     }

@@ -11,7 +11,7 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
-use super::{BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
+use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
 pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
@@ -183,6 +183,7 @@ fn provider_slot(
 fn pool(slots: Vec<Arc<Slot>>, places: &mut HashMap<ConnectionId, Vec<Placement>>) -> Pool {
     let priorities: Vec<u32> = slots.iter().map(|slot| slot.connection.priority).collect();
     let index = Arc::new(ReadyIndex::new(&priorities));
+    let alarm = Arc::new(Alarm::default());
     let mut used: Vec<(u64, usize)> = slots
         .iter()
         .enumerate()
@@ -197,10 +198,15 @@ fn pool(slots: Vec<Arc<Slot>>, places: &mut HashMap<ConnectionId, Vec<Placement>
         let of_it = places.entry(slot.connection.id.clone()).or_default();
         of_it.push(Placement {
             index: Arc::clone(&index),
+            alarm: Arc::clone(&alarm),
             leaf,
         });
     }
-    Pool { index, slots }
+    Pool {
+        index,
+        alarm,
+        slots,
+    }
 }
 
 type BareModels = (

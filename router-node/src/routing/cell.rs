@@ -13,6 +13,7 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::mirror::key::Key;
 use shared_proto::pick::ready::ReadyIndex;
 
+use super::Alarm;
 use crate::actor::owner::{Owner, Publish};
 
 /// The owner of a connection's health.
@@ -24,6 +25,7 @@ pub(crate) type BreakerOwner = Owner<ProviderBreaker, PublishBreaker>;
 #[derive(Clone)]
 pub(crate) struct Placement {
     pub(crate) index: Arc<ReadyIndex>,
+    pub(crate) alarm: Arc<Alarm>,
     pub(crate) leaf: usize,
 }
 
@@ -77,12 +79,17 @@ impl ConnectionCell {
     /// Enters new indexes after a reload.
     pub(crate) fn place(&self, placements: Vec<Placement>, now: Millis) {
         self.placements.store(Arc::new(placements));
-        self.mark(self.eligible(now).is_ok());
+        self.mark(now);
     }
 
-    fn mark(&self, ready: bool) {
+    /// Enters what the published health means into the indexes.
+    fn mark(&self, now: Millis) {
+        let blocked = self.eligible(now);
         for placement in self.placements.load().iter() {
-            placement.index.set_ready(placement.leaf, ready);
+            placement.index.set_ready(placement.leaf, blocked.is_ok());
+            if let Err(Blocked::Cooling { until }) = blocked {
+                placement.alarm.set(until);
+            }
         }
     }
 
@@ -112,7 +119,7 @@ pub(crate) struct PublishHealth(pub(crate) Arc<ConnectionCell>);
 impl Publish<ConnectionHealth> for PublishHealth {
     fn publish(&mut self, state: &ConnectionHealth, now: Millis) {
         self.0.health.store(Arc::new(state.clone()));
-        self.0.mark(state.eligible(now).is_ok());
+        self.0.mark(now);
     }
 }
 

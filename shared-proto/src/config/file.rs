@@ -56,6 +56,11 @@ pub(crate) struct Server {
     /// Largest request body after inflation, in bytes. Default 33554432.
     #[schemars(range(min = 1024, max = 1_073_741_824))]
     pub(crate) max_body_bytes: Option<u64>,
+    /// Most memory that the request bodies under way may take together, in bytes of inflated body; at
+    /// least maxBodyBytes. Past it a request is refused with 503. Default 1073741824, or maxBodyBytes
+    /// where that is more.
+    #[schemars(range(min = 1024, max = 1_099_511_627_776_u64))]
+    pub(crate) max_body_memory_bytes: Option<u64>,
     /// Largest buffered upstream answer after inflation, in bytes. Default 67108864.
     #[schemars(range(min = 1024, max = 1_073_741_824))]
     pub(crate) max_response_bytes: Option<u64>,

@@ -278,7 +278,8 @@ pub enum OpenError {
     /// The file is truncated, corrupt or not a store at all.
     #[error(
         "the store file {} is damaged or truncated ({why}); it was left as it is: restore it from \
-         a backup, or move it away to start with an empty store",
+         a backup, or move it and the file `acknowledged` beside it away to start with an empty \
+         store",
         file.display()
     )]
     Damaged {
@@ -286,6 +287,18 @@ pub enum OpenError {
         file: PathBuf,
         /// What the check found.
         why: String,
+    },
+    /// The file is gone, but not what notes that it was there.
+    #[error(
+        "the store file {} is gone, though `{}` beside it says that it was in use; nothing was \
+         changed: put the file back, or remove `{}` too to start with an empty store",
+        file.display(),
+        disk::ACKNOWLEDGED,
+        disk::ACKNOWLEDGED
+    )]
+    Gone {
+        /// The file.
+        file: PathBuf,
     },
     /// The system or the disk would not do what is needed.
     #[error(

@@ -10,7 +10,7 @@ use super::dialect::{frame, typed_frame};
 pub struct InBandError<'a> {
     /// The protocol's error type, such as `server_error` or `overloaded_error`.
     pub kind: &'a str,
-    /// The error code, where the protocol has one.
+    /// The router's own code, which the protocol's error carries beside its type.
     pub code: Option<&'a str>,
     /// What happened, for people.
     pub message: &'a str,
@@ -33,6 +33,9 @@ impl InBandError<'_> {
         let mut body = json!({
             "type": "error", "error": {"type": self.kind, "message": self.message},
         });
+        if let Some(code) = self.code {
+            body["error"]["code"] = Value::from(code);
+        }
         self.add_request_id(&mut body);
         typed_frame(&body)
     }

@@ -25,7 +25,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// `GET /api/events`.
 pub(super) async fn events(manager: Manager) -> HttpResponse {
     let node = Arc::clone(&manager.worker.node);
-    if node.draining() {
+    if node.stop.begun() {
         return manager.error(&refused("stopping", "this node is stopping"));
     }
     let Some(listener) = node.changes.listen() else {

@@ -20,7 +20,7 @@ pub(in crate::http) async fn healthz() -> HttpResponse {
 pub(in crate::http) async fn readyz(Here(worker): Here) -> HttpResponse {
     let node = &worker.node;
     let degraded = degraded(node);
-    let draining = node.draining();
+    let draining = node.stop.begun();
     let status = match (draining, degraded.is_empty()) {
         (true, _) => "draining",
         (false, true) => "ready",

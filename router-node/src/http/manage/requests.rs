@@ -8,24 +8,28 @@ use super::Manager;
 use crate::http::reply::ClientError;
 use crate::observe::{ById, Newest};
 
+/// How many are listed: unless told, and at most.
+const USUAL: usize = 100;
+const MOST: usize = 1000;
+
 #[derive(Deserialize)]
 pub(super) struct Query {
     limit: Option<usize>,
 }
 
-/// `GET /api/requests?limit=N`: the newest first, 100 unless told, 1000 at most.
+/// `GET /api/requests?limit=N`: the newest first.
 pub(super) async fn newest(
     manager: Manager,
     query: Result<web::Query<Query>, actix_web::Error>,
 ) -> HttpResponse {
-    let Ok(query) = query else {
+    let limit = query.map_or(0, |query| query.limit.unwrap_or(USUAL));
+    if !(1..=MOST).contains(&limit) {
         return manager.error(&ClientError::bad_request(
             "invalid_query",
             Some("limit"),
-            "`limit` has to be a number from 1 to 1000",
+            format!("`limit` has to be a whole number from 1 to {MOST}"),
         ));
-    };
-    let limit = query.limit.unwrap_or(100).clamp(1, 1000);
+    }
     match manager.worker.node.shelf.send(Newest(limit)).await {
         Ok(requests) => manager.json(json!({ "requests": requests })),
         Err(_) => manager.error(&stopping()),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
-use shared_proto::health::{Blocked, ConnectionHealth};
+use shared_proto::health::{Blocked, ConnectionHealth, LastError};
 
 /// A connection's health at `now`.
 pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Value> {
@@ -17,7 +17,7 @@ pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Valu
         "rateLimitedUntil": until.map(Millis::as_epoch_ms),
         "cooldownRemainingMs": until.map_or(0, |until| until.since(now)),
         "backoffLevel": health.backoff_level,
-        "lastErrorType": error.and_then(|e| e.error_type),
+        "lastErrorType": error.map(error_type),
         "lastErrorReason": error.map(|e| e.reason),
         "lastErrorRule": error.map(|e| &e.rule),
         "lastErrorMessage": error.map(|e| &e.message),
@@ -49,4 +49,11 @@ pub(super) fn status(health: &ConnectionHealth, now: Millis) -> &'static str {
         Err(Blocked::Cooling { .. }) => "cooling_down",
         Ok(()) => "healthy",
     }
+}
+
+/// The failure's type, or the word of its reason where it has none.
+fn error_type(error: &LastError) -> Value {
+    error
+        .error_type
+        .map_or_else(|| json!(error.reason), |error_type| json!(error_type))
 }

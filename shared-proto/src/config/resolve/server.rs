@@ -9,6 +9,8 @@ use super::super::report::{From, Origin};
 use super::super::{Server, Store, StoreUrl, file, store_url};
 use super::{Context, NameRule, length, url};
 
+/// Most bytes of request bodies under way, unless one body may be larger.
+const MAX_BODY_MEMORY: u64 = 1 << 30;
 /// A shorter admin token is worth a warning.
 const SHORT_TOKEN: usize = 16;
 
@@ -49,15 +51,26 @@ pub(super) fn server(file: file::Server, has_keys: bool, context: &mut Context<'
         );
         context.report.warn_of(from, message);
     }
-    let bytes = |given: Option<u64>, built_in| {
-        usize::try_from(given.unwrap_or(built_in)).unwrap_or(usize::MAX)
-    };
+    let max_body_bytes = file.max_body_bytes.unwrap_or(33_554_432);
+    let max_body_memory_bytes = file
+        .max_body_memory_bytes
+        .unwrap_or_else(|| MAX_BODY_MEMORY.max(max_body_bytes));
+    if max_body_memory_bytes < max_body_bytes {
+        let message = format!(
+            "{max_body_memory_bytes} is less than server.maxBodyBytes ({max_body_bytes}): \
+             the largest body would never be taken"
+        );
+        let path = path.key("maxBodyMemoryBytes");
+        context.report.problem(&path, message);
+    }
+    let bytes = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     Server {
         listen: listen.unwrap_or(built_in),
         admin_listen,
         admin_token,
-        max_body_bytes: bytes(file.max_body_bytes, 33_554_432),
-        max_response_bytes: bytes(file.max_response_bytes, 67_108_864),
+        max_body_bytes: bytes(max_body_bytes),
+        max_body_memory_bytes: bytes(max_body_memory_bytes),
+        max_response_bytes: bytes(file.max_response_bytes.unwrap_or(67_108_864)),
         drain_timeout_ms: file.drain_timeout_ms.unwrap_or(30_000),
         body_idle_timeout_ms: file.body_idle_timeout_ms.unwrap_or(30_000),
         keep_alive_ms: file.keep_alive_ms.unwrap_or(15_000),

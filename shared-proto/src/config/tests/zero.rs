@@ -33,10 +33,11 @@ fn nothing_at_all_is_a_valid_start() {
     assert_eq!(
         (
             server.max_body_bytes,
+            server.max_body_memory_bytes,
             server.max_response_bytes,
             server.drain_timeout_ms
         ),
-        (33_554_432, 67_108_864, 30_000)
+        (33_554_432, 1 << 30, 67_108_864, 30_000)
     );
     assert_eq!(
         (

@@ -32,7 +32,7 @@ const FILE: &str = "mirror.redb";
 /// A file that is being made; it gets its name when it is complete.
 const UNFINISHED: &str = "mirror.redb.new";
 const LOCK: &str = "lock";
-const ACKNOWLEDGED: &str = "acknowledged";
+pub(super) const ACKNOWLEDGED: &str = "acknowledged";
 
 /// The database's cache, in bytes. The table in memory serves all reads.
 const CACHE_BYTES: usize = 4 << 20;
@@ -75,16 +75,23 @@ impl Disk {
         make_dir(dir).map_err(|why| OpenError::io("use the directory", dir, &why))?;
         let lock = lock(dir)?;
         let file = dir.join(FILE);
+        let note = dir.join(ACKNOWLEDGED);
         match fs::metadata(&file) {
             Ok(found) if found.is_dir() => {
                 let why = io::Error::from(io::ErrorKind::IsADirectory);
                 return Err(OpenError::io("open", &file, &why));
             }
             Ok(_) => {}
-            Err(why) if why.kind() == io::ErrorKind::NotFound => create(dir, &file)?,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                // The note is made after the file, so alone it tells of a loss.
+                match fs::symlink_metadata(&note) {
+                    Ok(_) => return Err(OpenError::Gone { file }),
+                    Err(why) if why.kind() == io::ErrorKind::NotFound => create(dir, &file)?,
+                    Err(why) => return Err(OpenError::io("open", &note, &why)),
+                }
+            }
             Err(why) => return Err(OpenError::io("open", &file, &why)),
         }
-        let note = dir.join(ACKNOWLEDGED);
         let mut witness = Witness::open(&note).map_err(|why| OpenError::io("open", &note, &why))?;
         let (database, contents) = open_file(&file, &mut witness)?;
         let disk = Self {

@@ -334,6 +334,23 @@ fn a_beginning_that_was_cut_short_begins_again() {
 }
 
 #[test]
+fn a_lost_file_is_refused_as_long_as_its_note_is_there() {
+    for note in [None, Some(b"".as_slice()), Some(b"garbage")] {
+        let (dir, _) = clean();
+        fs::remove_file(file(&dir)).unwrap();
+        if let Some(note) = note {
+            fs::write(dir.path().join("acknowledged"), note).unwrap();
+        }
+        let refused = Disk::open(dir.path()).unwrap_err();
+        assert!(matches!(refused, OpenError::Gone { .. }), "{refused}");
+        assert_eq!(entry_names(dir.path()), ["acknowledged", "lock"]);
+        fs::remove_file(dir.path().join("acknowledged")).unwrap();
+        let (_disk, contents) = Disk::open(dir.path()).unwrap();
+        assert_eq!(contents.rows, []);
+    }
+}
+
+#[test]
 fn a_failed_file_is_opened_again_with_all_it_holds() {
     let (dir, _) = clean();
     let (mut disk, before) = Disk::open(dir.path()).unwrap();
