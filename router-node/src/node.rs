@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use shared_proto::clock::Millis;
 use shared_proto::config::{Config, StoreUrl};
 use shared_proto::mirror::embedded::Embedded;
+use shared_proto::mirror::redis::{self, Redis};
 use shared_proto::mirror::{Health, Mirror};
 use shared_proto::restate::{self, RestateRule};
 
@@ -45,6 +46,9 @@ pub enum StartError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] shared_proto::mirror::embedded::OpenError),
+    /// The shared store can't be looked for.
+    #[error(transparent)]
+    Redis(#[from] redis::OpenError),
     /// The store can't be read.
     #[error("the store can't be read: {0}")]
     Snapshot(String),
@@ -154,6 +158,12 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError>
     let mirror: Arc<dyn Mirror> = match &config.store.url {
         StoreUrl::Memory => Arc::new(Embedded::memory(prefix, clock)?),
         StoreUrl::Disk(path) => Arc::new(Embedded::disk(path, prefix, clock)?),
+        StoreUrl::Redis(url) => {
+            let redis = Redis::open(url, prefix, clock, redis::Options::default())?;
+            // Without it the snapshot fails, and says why.
+            redis.contact().await.ok();
+            Arc::new(redis)
+        }
     };
     let snapshot = mirror
         .snapshot()
