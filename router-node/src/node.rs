@@ -57,6 +57,9 @@ pub enum StartError {
     /// The store can't be opened.
     #[error(transparent)]
     Store(#[from] shared_proto::mirror::embedded::OpenError),
+    /// The shared store can't be looked for.
+    #[error(transparent)]
+    Redis(#[from] redis::OpenError),
     /// The store can't be read.
     #[error("the store can't be read: {0}")]
     Snapshot(String),

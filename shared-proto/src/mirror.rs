@@ -137,6 +137,7 @@ pub mod hold;
 pub mod key;
 pub mod log;
 pub mod record;
+pub mod redis;
 
 /// A store of shared state. See the [module](self) for the rules that every
 /// backend keeps; the conformance suite checks them.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use shared_proto::clock::SystemClock;
 use shared_proto::config::{Store, StoreUrl};
 use shared_proto::mirror::embedded::Embedded;
+use shared_proto::mirror::redis::{Options, Redis};
 use shared_proto::mirror::{Health, Mirror, Snapshot, Unreachable};
 use tokio::time::timeout;
 
 use super::{Node, StartError};
 
-/// How long a start waits for a shared store before it goes on without.
+/// How long a start waits for contact with a shared store, and then for the
+/// snapshot, before it goes on without.
 const START_DEADLINE: Duration = Duration::from_secs(2);
 /// How often its state is looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
@@ -25,7 +27,12 @@ pub(super) async fn open(store: &Store) -> Result<(Arc<dyn Mirror>, Option<Snaps
     let mirror: Arc<dyn Mirror> = match &store.url {
         StoreUrl::Memory => Arc::new(Embedded::memory(prefix, clock)?),
         StoreUrl::Disk(path) => Arc::new(Embedded::disk(path, prefix, clock)?),
-        StoreUrl::Redis(_) => return Err(StartError::Snapshot("REDIS".into())),
+        StoreUrl::Redis(url) => {
+            let redis = Redis::open(url, prefix, clock, Options::default())?;
+            // Without contact the snapshot says what is wrong.
+            timeout(START_DEADLINE, redis.contact()).await.ok();
+            Arc::new(redis)
+        }
     };
     let snapshot = timeout(START_DEADLINE, mirror.snapshot()).await;
     let snapshot = snapshot.unwrap_or_else(|_| Err(Unreachable("no answer in time".into())));

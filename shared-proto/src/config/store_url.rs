@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -137,9 +138,17 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Reads a `store.url`. A message never repeats the text, which may hold a
-/// password.
-pub(super) fn parse(text: &str) -> Result<StoreUrl, String> {
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    /// The error says what is wrong and never repeats the text, which may hold
+    /// a password.
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<StoreUrl, String> {
     if let Some(place) = text.strip_prefix("embedded:") {
         return match place {
             "" => Err(format!("names no directory; use {FORMS}")),

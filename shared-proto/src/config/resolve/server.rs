@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use super::super::problem::Path;
 use super::super::report::{From, Origin};
-use super::super::{Server, Store, StoreUrl, file, store_url};
+use super::super::{Server, Store, StoreUrl, file};
 use super::{Context, NameRule, length, url};
 
 /// Most bytes of request bodies under way, unless one body may be larger.
@@ -129,7 +129,7 @@ pub(super) fn store(file: file::Store, context: &mut Context<'_, '_>) -> Store {
     let at = path.key("url");
     let (text, from) = context.first_of(option, "OMNIROUTE_STORE_URL", (file.url, at));
     let text = text.unwrap_or_else(|| "embedded:./omniroute-data".to_owned());
-    let url = match store_url::parse(text.trim()) {
+    let url = match text.trim().parse() {
         Ok(url) => url,
         Err(fault) => {
             context.report.problem_of(&from, fault);

@@ -164,9 +164,11 @@ async fn watch_over(shared: &Shared, locator: &Locator, generation: u64) {
             Ok(()) => shared.accepted(generation),
             Err(fault) => drop(shared.failed(generation, fault)),
         }
-        if let Some(master) = locator.named().await
-            && master != link.host
-        {
+        let named = tokio::select! {
+            () = shared.replaced(generation) => return,
+            named = locator.named() => named,
+        };
+        if let Some(master) = named.filter(|master| *master != link.host) {
             let why = format!("the sentinels name another master, {master}");
             shared.failed(generation, Fault::new(Cure::Reconnect, why));
         }
