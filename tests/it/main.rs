@@ -19,6 +19,7 @@ mod errors;
 mod failover;
 mod hardening;
 mod harness;
+mod harness_redis;
 mod keys;
 mod management;
 mod memory;
