@@ -59,7 +59,7 @@ pub enum StartError {
     Store(#[from] shared_proto::mirror::embedded::OpenError),
     /// The shared store can't be looked for.
     #[error(transparent)]
-    Redis(#[from] redis::OpenError),
+    Redis(#[from] shared_proto::mirror::redis::OpenError),
     /// The store can't be read.
     #[error("the store can't be read: {0}")]
     Snapshot(String),

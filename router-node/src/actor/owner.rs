@@ -405,3 +405,6 @@ impl<M: Machine, P: Publish<M>> Handler<StoreIsBack> for Owner<M, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

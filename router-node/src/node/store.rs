@@ -8,7 +8,7 @@ use shared_proto::clock::SystemClock;
 use shared_proto::config::{Store, StoreUrl};
 use shared_proto::mirror::embedded::Embedded;
 use shared_proto::mirror::redis::{Options, Redis};
-use shared_proto::mirror::{Health, Mirror, Snapshot, Unreachable};
+use shared_proto::mirror::{Health, Mirror, Snapshot};
 use tokio::time::timeout;
 
 use super::{Node, StartError};
@@ -34,15 +34,14 @@ pub(super) async fn open(store: &Store) -> Result<(Arc<dyn Mirror>, Option<Snaps
             Arc::new(redis)
         }
     };
-    let snapshot = timeout(START_DEADLINE, mirror.snapshot()).await;
-    let snapshot = snapshot.unwrap_or_else(|_| Err(Unreachable("no answer in time".into())));
-    match (snapshot, &store.url) {
-        (Ok(snapshot), _) => Ok((mirror, Some(snapshot))),
-        (Err(_), StoreUrl::Redis(_)) => Ok((mirror, None)),
-        (Err(error), StoreUrl::Memory | StoreUrl::Disk(_)) => {
-            Err(StartError::Snapshot(error.to_string()))
-        }
+    if !matches!(store.url, StoreUrl::Redis(_)) {
+        let snapshot = mirror.snapshot().await;
+        let snapshot = snapshot.map_err(|error| StartError::Snapshot(error.to_string()))?;
+        return Ok((mirror, Some(snapshot)));
     }
+    // Without one the node begins with what it does not know, and catches up.
+    let snapshot = timeout(START_DEADLINE, mirror.snapshot()).await;
+    Ok((mirror, snapshot.ok().and_then(Result::ok)))
 }
 
 /// Logs each change of the store's state, for ever.

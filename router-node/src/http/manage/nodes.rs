@@ -17,6 +17,7 @@ pub(super) async fn nodes(manager: Manager) -> HttpResponse {
     manager.json(json!({
         // The store is away: the others are those last seen.
         "stale": stale,
+        "liveRouters": node.live_nodes(),
         "nodes": rows,
     }))
 }
