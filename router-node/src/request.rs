@@ -91,7 +91,7 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
             Picked::Nobody => break,
         };
         picker.tried(&candidate);
-        let mut after = After::new(&request, candidate, now, probe);
+        let mut after = After::new(&request, candidate, now, probe, &trace);
         match call.dispatch(after.candidate(), now).await {
             Ok(success) => {
                 durable.settle().await;

@@ -79,7 +79,8 @@ async fn serve(
     let id: Arc<str> = request_id(&request).into();
     let shape = Shape::from(protocol);
     let observer = Arc::clone(&worker.node.observer);
-    let mut trace = Trace::begin(Arc::clone(&id), protocol, worker.now(), observer);
+    let (now, headers) = (worker.now(), request.headers());
+    let mut trace = Trace::begin(Arc::clone(&id), protocol, now, headers, observer);
     let admitted = match admit(protocol, &worker, &request, payload, &mut trace).await {
         Ok(admitted) => Rc::new(admitted),
         Err(error) => {
