@@ -30,4 +30,5 @@ mod start;
 mod stream_after;
 mod stream_before;
 mod stream_wire;
+mod telemetry;
 mod traces;
