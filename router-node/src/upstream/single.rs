@@ -47,9 +47,12 @@ impl Single {
     ) -> Result<http::Response<Bytes>, CallError> {
         let sent = self.0.request(request.map(Body::whole)).await;
         let (head, body) = sent
-            .map_err(|error| match error.is_connect() {
-                true => CallError::Connect,
-                false => CallError::Broken,
+            .map_err(|error| {
+                if error.is_connect() {
+                    CallError::Connect
+                } else {
+                    CallError::Broken
+                }
             })?
             .into_parts();
         let read = Limited::new(body, max).collect().await;

@@ -10,8 +10,8 @@ pub(super) struct Span(pub(super) Value);
 
 impl Span {
     /// Panics unless a field has this value.
-    pub(super) fn expect(&self, field: &str, value: Value) {
-        assert_eq!(self.0[field], value, "{field} of {}", self.0);
+    pub(super) fn expect(&self, field: &str, value: &Value) {
+        assert_eq!(self.0[field], *value, "{field} of {}", self.0);
     }
 
     /// The value of an attribute, freed of its type.
@@ -27,8 +27,8 @@ impl Span {
     }
 
     /// Panics unless an attribute has this value, or is absent.
-    pub(super) fn expect_attribute(&self, name: &str, value: Option<Value>) {
-        assert_eq!(self.attribute(name), value, "{name} of {}", self.0);
+    pub(super) fn expect_attribute(&self, name: &str, value: Option<&Value>) {
+        assert_eq!(self.attribute(name).as_ref(), value, "{name} of {}", self.0);
     }
 
     /// Whether its status is an error.

@@ -52,9 +52,10 @@ enum Refusal {
 impl Collector {
     /// A collector that has `timeout` to take a batch.
     pub(super) fn new(timeout: Duration) -> Result<Self, Box<dyn std::error::Error>> {
-        let runtime = tokio::runtime::Builder::new_current_thread();
         Ok(Self {
-            runtime: { runtime }.enable_all().build()?,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?,
             client: Single::new(CONNECT_MS)?,
             timeout,
             away: AtomicBool::new(false),

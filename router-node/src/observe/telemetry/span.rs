@@ -1,5 +1,6 @@
 //! The spans of a request: one for the request, one below it for each upstream
-//! call, named and described by the semantic conventions for HTTP and GenAI.
+//! call, named and described by the semantic conventions for HTTP and for
+//! generative AI.
 //!
 //! What they say comes from the request's record and from the configuration,
 //! never from headers, bodies or an upstream's words.
@@ -190,12 +191,7 @@ fn of_request(record: &Record) -> Vec<KeyValue> {
         list.maybe("gen_ai.usage.input_tokens", usage.input.map(whole));
         list.maybe("gen_ai.usage.output_tokens", usage.output.map(whole));
     }
-    let error = record.error.as_ref().map(|error| error.code.clone());
-    let broken = record.outcome == Outcome::StreamFailed;
-    list.maybe(
-        "error.type",
-        error.or_else(|| broken.then(|| "stream_failed".to_owned())),
-    );
+    list.maybe("error.type", error_type(record));
     list.add("omniroute.request_id", record.id.to_string());
     list.add("omniroute.outcome", record.outcome.as_str());
     list.add("omniroute.stream", record.stream);
@@ -213,6 +209,22 @@ fn of_request(record: &Record) -> Vec<KeyValue> {
         list.add("omniroute.excluded", Value::Array(Array::String(reasons)));
     }
     list.0
+}
+
+/// What went wrong, in a word of ours: an error may carry the upstream's own
+/// code, for which its reason stands in.
+fn error_type(record: &Record) -> Option<String> {
+    if record.outcome == Outcome::StreamFailed {
+        return Some("stream_failed".to_owned());
+    }
+    let code = &record.error.as_ref()?.code;
+    let last = record.attempts.last();
+    let failure = last.and_then(|attempt| attempt.failure.as_ref());
+    let foreign = failure.filter(|failure| failure.upstream_code.as_ref() == Some(code));
+    Some(foreign.map_or_else(
+        || code.clone(),
+        |failure| failure.reason.as_str().to_owned(),
+    ))
 }
 
 /// Attributes in the making.
