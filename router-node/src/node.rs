@@ -22,7 +22,7 @@ use shared_proto::restate::{self, RestateRule};
 use crate::actor::owner::Shared;
 use crate::config::{Origin, Seen};
 use crate::http;
-use crate::observe::{Observer, Shelf};
+use crate::observe::{Observer, Shelf, Spans};
 use crate::routing::{Routing, build};
 use crate::upstream::Clients;
 use crate::welcome;
@@ -121,8 +121,8 @@ pub(crate) struct Listener {
     pub(crate) loopback: bool,
 }
 
-/// Runs a node until it is told to stop.
-pub async fn run(origin: Origin) -> Result<(), StartError> {
+/// Runs a node until it is told to stop. Requests are traced as `spans` says.
+pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), StartError> {
     let seen = origin.read(&Seen::default());
     let mut seen = seen.map_err(StartError::Config)?;
     let loaded = origin.load(&mut seen).map_err(StartError::Config)?;
@@ -130,7 +130,7 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let config = Arc::new(loaded.config);
-    let (node, registry) = start(Arc::clone(&config)).await?;
+    let (node, registry) = start(Arc::clone(&config), spans).await?;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
     let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
@@ -150,7 +150,10 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
     Ok(result?)
 }
 
-async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError> {
+async fn start(
+    config: Arc<Config>,
+    spans: Option<Spans>,
+) -> Result<(Arc<Node>, Registry), StartError> {
     let clock = Arc::new(shared_proto::clock::SystemClock);
     let prefix = &config.store.prefix;
     let mirror: Arc<dyn Mirror> = match &config.store.url {
@@ -161,7 +164,7 @@ async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry), StartError>
         .snapshot()
         .await
         .map_err(|error| StartError::Snapshot(error.to_string()))?;
-    let observer = Arc::new(Observer::new());
+    let observer = Arc::new(Observer::new(spans));
     observer.metrics.store_up.set(1);
     let shared = Shared {
         mirror: Arc::clone(&mirror),
