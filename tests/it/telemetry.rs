@@ -225,13 +225,13 @@ async fn every_way_to_end_is_told() {
     server.expect_attribute("omniroute.outcome", Some(&json!("client_gone")));
     attempt.expect_attribute("omniroute.outcome", Some(&json!("cancelled")));
 
-    // An upstream's own code is not repeated: it may say anything.
+    // An upstream's own code is told to the client, and to nobody else.
     let own = json!({"error": {"message": "no", "code": "their-own-code"}});
-    upstream.script("chat-a", [Reply::json(400, &own)]);
-    node.post(chat.path(), &chat.ask(false))
-        .send()
-        .await
-        .expect_status(400);
+    let responses = Dialect::Responses;
+    upstream.script("responses-a", [Reply::json(400, &own)]);
+    let call = node.post(responses.path(), &responses.ask(false));
+    let answer = call.send().await.expect_status(400);
+    assert_eq!(answer.code(), "their-own-code");
     let spans = whole_trace(&collector, 6).await;
     let text = format!("{:?}", &spans[4..]);
     assert!(!text.contains("their-own-code"), "{text}");
