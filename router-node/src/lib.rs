@@ -9,7 +9,7 @@
 //! | own the state of connections and breakers | `actor` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
-//! | log, metrics, recent requests | `observe` |
+//! | log, metrics, recent requests, traces | `observe` |
 
 mod actor;
 pub mod cli;

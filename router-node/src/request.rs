@@ -111,7 +111,7 @@ async fn search(
             Picked::Nobody => break,
         };
         picker.tried(&candidate);
-        let mut after = After::new(request, candidate, now, probe);
+        let mut after = After::new(request, candidate, now, probe, trace);
         match call.dispatch(after.candidate(), now).await {
             Ok(success) => {
                 durable.settle().await;

@@ -35,4 +35,5 @@ mod store;
 mod stream_after;
 mod stream_before;
 mod stream_wire;
+mod telemetry;
 mod traces;

@@ -18,6 +18,7 @@ use super::pick::Candidate;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
 use crate::http::reply::ClientError;
+use crate::observe::AttemptSpan;
 use crate::routing::InFlight;
 
 /// Tells the owners how an attempt ended, and waits for the mirror.
@@ -33,6 +34,8 @@ pub(crate) struct After {
     started: Instant,
     probe: Option<u64>,
     trace: Option<Trace>,
+    /// Only where a collector is named.
+    span: Option<AttemptSpan>,
     settled: bool,
     attempts: usize,
     /// Freed when the attempt is over.
@@ -40,13 +43,19 @@ pub(crate) struct After {
 }
 
 impl After {
-    /// Takes the candidate's connection for one attempt.
+    /// Takes the candidate's connection for one attempt of the traced request.
     pub(crate) fn new(
         request: &Rc<Admitted>,
         candidate: Candidate,
         now: Millis,
         probe: Option<u64>,
+        trace: &Trace,
     ) -> Self {
+        let span = trace.span().map(|span| {
+            let url = candidate.slot.url(request.protocol);
+            let number = trace.attempts().saturating_add(1);
+            span.attempt(request.protocol, &candidate.model, url, number)
+        });
         Self {
             request: Rc::clone(request),
             _in_flight: candidate.slot.cell.take(),
@@ -55,6 +64,7 @@ impl After {
             started: Instant::now(),
             probe,
             trace: None,
+            span,
             settled: false,
             attempts: 1,
         }
@@ -125,6 +135,7 @@ impl After {
             cooled_until: until.map(Millis::to_rfc3339),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         trace.edit(|record| record.attempts.push(attempt));
     }
 
@@ -182,6 +193,7 @@ impl After {
             failure: Some(failure.clone()),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             let usage = live.relay().usage();
             trace.edit(|record| {
@@ -213,6 +225,7 @@ impl After {
             outcome: "cancelled",
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| record.attempts.push(attempt));
         }
@@ -227,11 +240,18 @@ impl After {
         })
     }
 
+    fn end_span(&mut self, attempt: &Attempt) {
+        if let Some(span) = self.span.take() {
+            span.end(attempt);
+        }
+    }
+
     fn note_success(&mut self, status: u16) {
         let attempt = Attempt {
             status: Some(status),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| {
                 record.attempts.push(attempt);
