@@ -11,6 +11,8 @@
 mod bad_input;
 mod breaker;
 mod cases;
+mod cluster_outage;
+mod cluster_state;
 mod configuration;
 mod cooldown;
 mod disconnect;

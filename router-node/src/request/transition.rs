@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::pick::Candidate;
-use crate::actor::owner::Report;
+use crate::actor::owner::{Report, report};
 
 /// An owner that takes longer than this to answer is not waited for.
 const OWNER_DEADLINE: Duration = Duration::from_millis(250);
@@ -105,11 +105,11 @@ impl Events {
         let told = futures_util::future::join(
             async {
                 let (owner, event) = health?;
-                owner.send(Report(event)).await.ok()?.durable
+                report(owner, event).await?.durable
             },
             async {
                 let (owner, event) = breaker?;
-                owner.send(Report(event)).await.ok()?.durable
+                report(owner, event).await?.durable
             },
         );
         if let Ok((health, breaker)) = tokio::time::timeout(OWNER_DEADLINE, told).await {
@@ -170,7 +170,9 @@ struct Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let release = self.unused.map(|generation| BreakerEvent::ReleaseProbe { generation });
+        let release = self
+            .unused
+            .map(|generation| BreakerEvent::ReleaseProbe { generation });
         tell_breaker(self.candidate, release);
     }
 }
