@@ -44,7 +44,12 @@ pub(crate) fn url(text: &str) -> RedisUrl {
 
 /// A mirror that has reached its server.
 pub(crate) async fn open(text: &str, options: Options) -> Redis {
-    let redis = Redis::open(&url(text), PREFIX, Arc::new(SystemClock), options).unwrap();
+    open_as(text, PREFIX, options).await
+}
+
+/// The same, under another prefix.
+pub(crate) async fn open_as(text: &str, prefix: &str, options: Options) -> Redis {
+    let redis = Redis::open(&url(text), prefix, Arc::new(SystemClock), options).unwrap();
     redis.contact().await.unwrap();
     redis
 }

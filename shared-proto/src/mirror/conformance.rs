@@ -62,8 +62,17 @@ macro_rules! mirror_conformance {
         }
     )+};
     ($backend:expr) => {
-        $crate::mirror_conformance!(
-            $backend;
+        $crate::mirror_checks!([$crate::mirror_conformance] $backend);
+    };
+}
+
+/// Hands the names of all checks that every backend has to pass to a macro,
+/// after what else it is given and a semicolon.
+#[macro_export]
+macro_rules! mirror_checks {
+    ([$($then:tt)+] $($given:tt)*) => {
+        $($then)+! {
+            $($given)*;
             a_closed_store_is_unreachable,
             any_id_is_a_key,
             big_records_are_refused,
@@ -80,7 +89,7 @@ macro_rules! mirror_conformance {
             tail_waits_for_news,
             time_does_not_go_back,
             unknown_kinds_are_carried,
-        );
+        }
     };
 }
 
