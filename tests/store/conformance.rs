@@ -93,7 +93,10 @@ async fn a_server_with_tls_passes_every_check() {
 async fn a_user_who_may_use_its_own_keys_only_passes_every_check() {
     // Every check has a prefix of its own, and all have the braces.
     let rules = "~{*}:* -@all +@read +@write +@connection +@scripting +time +wait";
-    let server = Setup::durable().user("router", "s3cret", rules).start().await;
+    let server = Setup::durable()
+        .user("router", "s3cret", rules)
+        .start()
+        .await;
     let url = server.url();
     shared_proto::mirror_checks!([one_by_one] url);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_tests::wait::eventually;
 use serde::{Deserialize, Serialize};
 use shared_proto::clock::SystemClock;
 use shared_proto::config::{RedisUrl, StoreUrl};
@@ -11,7 +12,6 @@ use shared_proto::mirror::key::{HEALTH, Key};
 use shared_proto::mirror::record::Body;
 use shared_proto::mirror::redis::{Options, Redis};
 use shared_proto::mirror::{Health, Mirror};
-use cluster_tests::wait::eventually;
 
 /// The state that the tests keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
