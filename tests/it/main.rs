@@ -21,6 +21,7 @@ mod hardening;
 mod harness;
 mod harness_redis;
 mod keys;
+mod lease_capacity;
 mod management;
 mod metrics;
 mod passthrough;
