@@ -23,6 +23,7 @@ mod harness_redis;
 mod keys;
 mod lease_capacity;
 mod lease_errors;
+mod lease_hygiene;
 mod management;
 mod metrics;
 mod passthrough;
