@@ -24,6 +24,7 @@ mod keys;
 mod lease_capacity;
 mod lease_errors;
 mod lease_hygiene;
+mod lease_inference;
 mod management;
 mod metrics;
 mod passthrough;
