@@ -25,6 +25,7 @@ mod lease_capacity;
 mod lease_errors;
 mod lease_hygiene;
 mod lease_inference;
+mod lease_lifecycle;
 mod management;
 mod metrics;
 mod passthrough;
