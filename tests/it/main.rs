@@ -26,6 +26,7 @@ mod lease_errors;
 mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
+mod lease_race;
 mod management;
 mod metrics;
 mod passthrough;
