@@ -27,6 +27,7 @@ mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
 mod lease_race;
+mod lease_transition;
 mod management;
 mod metrics;
 mod passthrough;
