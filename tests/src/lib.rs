@@ -12,6 +12,11 @@
 //! | [`metrics`] | a reader of the Prometheus text format that objects to bad style |
 //! | [`sdk`] | the official client SDKs, as child processes |
 //! | [`wait`] | waiting for a state, with a deadline, instead of sleeping |
+//! | [`cluster`], [`coordinator`] | several nodes and coordinators on one Redis |
+//! | [`redis`], [`sentinel`], [`redis_cluster`] | real Redis servers, each with its own directory |
+//! | [`resp`], [`port`] | looking into a Redis; ports that stay taken |
+//! | [`cut`] | a TCP proxy that delays, swallows, resets and refuses to order |
+//! | [`lease`] | a client of session leases |
 //!
 //! A helper that finds the world not as a test needs it panics: it is the test
 //! that fails then.
@@ -26,12 +31,21 @@
 )]
 
 pub mod client;
+pub mod cluster;
 pub mod config;
+pub mod coordinator;
+pub mod cut;
 pub mod dialect;
 pub mod events;
+pub mod lease;
 pub mod metrics;
 pub mod node;
+pub mod port;
+pub mod redis;
+pub mod redis_cluster;
 pub mod reply;
+pub mod resp;
 pub mod sdk;
+pub mod sentinel;
 pub mod upstream;
 pub mod wait;

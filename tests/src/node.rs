@@ -50,6 +50,7 @@ pub fn command(name: &str, dir: &Path) -> Command {
 /// A node about to be started.
 #[derive(Clone)]
 pub struct Setup {
+    program: &'static str,
     dir: Arc<TempDir>,
     file: bool,
     args: Vec<String>,
@@ -59,12 +60,8 @@ pub struct Setup {
 impl Setup {
     /// A node without a configuration file, on a free port.
     pub fn bare() -> Self {
-        let setup = Self {
-            dir: Arc::new(tempfile::tempdir().unwrap()),
-            file: false,
-            args: Vec::new(),
-            env: Vec::new(),
-        };
+        let mut setup = Self::empty("router-node");
+        setup.file = false;
         setup.env("OMNIROUTE_LISTEN", "127.0.0.1:0")
     }
 
@@ -75,14 +72,26 @@ impl Setup {
 
     /// A node whose configuration file has this text.
     pub fn with_text(text: &str) -> Self {
-        let setup = Self {
+        let setup = Self::empty("router-node");
+        std::fs::write(setup.file(), text).unwrap();
+        setup
+    }
+
+    /// A process of any binary of this workspace with a configuration file.
+    pub fn of(program: &'static str, config: &Config) -> Self {
+        let setup = Self::empty(program);
+        std::fs::write(setup.file(), config.to_yaml()).unwrap();
+        setup
+    }
+
+    fn empty(program: &'static str) -> Self {
+        Self {
+            program,
             dir: Arc::new(tempfile::tempdir().unwrap()),
             file: true,
             args: Vec::new(),
             env: Vec::new(),
-        };
-        std::fs::write(setup.file(), text).unwrap();
-        setup
+        }
     }
 
     /// Sets a variable.
@@ -111,7 +120,7 @@ impl Setup {
 
     /// Starts the process without waiting for anything.
     pub fn spawn(&self) -> Process {
-        let mut command = command("router-node", self.dir());
+        let mut command = command(self.program, self.dir());
         if self.file {
             command.arg("--config").arg(self.file());
         }
@@ -162,7 +171,7 @@ impl Drop for Process {
         // It may have ended already, which is fine.
         drop(self.child.start_kill());
         if std::thread::panicking() {
-            let text = format!("--- log of the node ---\n{}\n---\n", self.log.text());
+            let text = format!("--- log of the process ---\n{}\n---\n", self.log.text());
             drop(std::io::stderr().write_all(text.as_bytes()));
         }
     }
@@ -305,6 +314,16 @@ impl Node {
     pub async fn trace(&self, answer: &Answer) -> Value {
         let id = answer.header("x-request-id").expect("no x-request-id");
         self.admin_get(&format!("/api/requests/{id}")).await
+    }
+
+    /// Freezes it.
+    pub fn freeze(&self) {
+        self.process.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.process.signal(Signal::SIGCONT);
     }
 
     /// Kills it as the kernel would and waits until it is gone.
