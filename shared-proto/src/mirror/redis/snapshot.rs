@@ -72,7 +72,8 @@ async fn read(shared: &Shared, keys: Vec<String>) -> Result<Answer, Unreachable>
         args: vec![CHUNK_BYTES.to_string().into_bytes()],
         writes: false,
     };
-    shared.call(&call).await
+    let (answer, _) = shared.call(&call).await?;
+    Ok(answer)
 }
 
 async fn read_all(shared: &Shared, table: &mut Table) -> Result<(), Unreachable> {
