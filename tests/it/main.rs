@@ -22,6 +22,7 @@ mod harness;
 mod harness_redis;
 mod keys;
 mod lease_capacity;
+mod lease_clock;
 mod lease_errors;
 mod lease_hygiene;
 mod lease_inference;
