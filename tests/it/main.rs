@@ -24,6 +24,7 @@ mod keys;
 mod lease_capacity;
 mod lease_clock;
 mod lease_errors;
+mod lease_failover;
 mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
