@@ -25,6 +25,7 @@ mod lease_capacity;
 mod lease_clock;
 mod lease_errors;
 mod lease_failover;
+mod lease_handover;
 mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
