@@ -29,6 +29,7 @@ mod lease_handover;
 mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
+mod lease_loss;
 mod lease_race;
 mod lease_transition;
 mod management;
