@@ -30,6 +30,7 @@ mod lease_hygiene;
 mod lease_inference;
 mod lease_lifecycle;
 mod lease_loss;
+mod lease_queue;
 mod lease_race;
 mod lease_transition;
 mod management;
