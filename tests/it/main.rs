@@ -32,6 +32,7 @@ mod lease_lifecycle;
 mod lease_loss;
 mod lease_queue;
 mod lease_race;
+mod lease_revocation;
 mod lease_transition;
 mod management;
 mod metrics;
