@@ -33,6 +33,7 @@ mod lease_loss;
 mod lease_queue;
 mod lease_race;
 mod lease_revocation;
+mod lease_store;
 mod lease_transition;
 mod management;
 mod metrics;
