@@ -335,6 +335,26 @@ async fn what_the_store_lost_is_put_again() {
 }
 
 #[actix::test]
+async fn what_an_owner_begins_with_is_seen_at_once() {
+    let world = World::new().await;
+    let (sender, view) = watch::channel(ProviderBreaker::default());
+    let shared = Shared {
+        mirror: Arc::clone(&world.store) as Arc<dyn Mirror>,
+        commits: CommitCounters::default(),
+        readings: Arc::new(AtomicU64::new(0)),
+    };
+    let held = ProviderBreaker {
+        failure_count: 2,
+        ..ProviderBreaker::default()
+    };
+    let expected = Expected::Revision(shared_proto::mirror::record::Revision::new(1));
+    let owner = Owner::start(key(), Some((held, expected)), rules(), View(sender), shared);
+    // The owner itself has had no turn yet.
+    assert_eq!(view.borrow().failure_count, 2);
+    drop(owner);
+}
+
+#[actix::test]
 async fn an_owner_that_began_without_the_store_takes_what_it_holds() {
     let world = World::new().await;
     let first = world.node();
