@@ -103,7 +103,9 @@ impl Shared {
     pub(super) async fn call(&self, call: &Call<'_>) -> Result<(Answer, Millis), Unreachable> {
         let asked = Instant::now();
         let (value, generation) = self
-            .run(asked, async |mut connection| call.send(&mut connection).await)
+            .run(asked, async |mut connection| {
+                call.send(&mut connection).await
+            })
             .await?;
         let answer = self.answered(value, asked);
         let answer = answer.map_err(|fault| self.failed(generation, fault))?;
@@ -114,11 +116,7 @@ impl Shared {
     }
 
     /// Reads the time that a script's answer begins with.
-    pub(super) fn answered(
-        &self,
-        value: Value,
-        asked: Instant,
-    ) -> Result<(Answer, Millis), Fault> {
+    pub(super) fn answered(&self, value: Value, asked: Instant) -> Result<(Answer, Millis), Fault> {
         let mut answer = Answer::of(value)?;
         let us = answer.number()?;
         self.time.heard(us, asked);
