@@ -95,7 +95,7 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
             let unread = held.is_none();
-            let (state, stored) = held.unwrap_or((M::default(), Expected::Absent));
+            let (state, stored) = held.unwrap_or_else(|| (M::default(), Expected::Absent));
             Self {
                 key,
                 rules,

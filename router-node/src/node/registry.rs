@@ -122,7 +122,7 @@ impl Registry {
             .map(|key| self.load(key, &directory))
             .buffer_unordered(LOADS);
         let failed = loading
-            .fold(false, |failed, loaded| async move { failed | !loaded })
+            .fold(false, |failed, loaded| async move { !loaded || failed })
             .await;
         if failed {
             following.read_again();
