@@ -69,7 +69,8 @@ async fn measure(what: &str, callers: usize, call: impl AsyncFn(usize, u64)) {
         times
     };
     let mut times = join_all((0..callers).map(one)).await.concat();
-    let rate = times.len() as f64 / began.elapsed().as_secs_f64();
+    let count = u32::try_from(times.len()).unwrap_or(u32::MAX);
+    let rate = f64::from(count) / began.elapsed().as_secs_f64();
     let [p50, p99] = quantiles(&mut times);
     println!("{what:<24} {callers:>3} at once: {rate:>9.0}/s  p50 {p50:?}  p99 {p99:?}");
 }
@@ -100,7 +101,7 @@ async fn bare_calls(bare: &::redis::aio::MultiplexedConnection, callers: usize) 
 }
 
 fn key(caller: usize) -> Key {
-    Key::Health(format!("account-{caller}").into())
+    Key::Health(format!("account-{caller}").as_str().into())
 }
 
 fn put(key: Key, expected: Expected) -> Commit {
@@ -165,7 +166,7 @@ async fn lag(mirror: &Redis) {
         let mut tail = mirror.tail(start).await.unwrap();
         let ended = std::cell::Cell::new(false);
         let noise = join_all((0..busy).map(async |n| {
-            let key = Key::Health(format!("noise-{n}").into());
+            let key = Key::Health(format!("noise-{n}").as_str().into());
             let mut state = expected(mirror, &key).await;
             while !ended.get() {
                 let done = mirror.commit(put(key.clone(), state)).await.unwrap();
