@@ -93,7 +93,7 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
         shared: Shared,
     ) -> Addr<Self> {
         let unread = held.is_none();
-        let (state, stored) = held.unwrap_or((M::default(), Expected::Absent));
+        let (state, stored) = held.unwrap_or_else(|| (M::default(), Expected::Absent));
         // The actor has its first turn only after requests may be served.
         publish.publish(&state, shared.mirror.now());
         Self::create(|ctx| {

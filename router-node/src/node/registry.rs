@@ -123,7 +123,7 @@ impl Registry {
         let loading = futures_util::stream::iter(new)
             .map(|key| self.load(key, &directory))
             .buffer_unordered(LOADS);
-        let all = loading.fold(true, |all, loaded| async move { all & loaded });
+        let all = loading.fold(true, |all, loaded| async move { loaded && all });
         if !tokio::time::timeout(RELOAD_DEADLINE, all)
             .await
             .unwrap_or(false)

@@ -258,10 +258,13 @@ async fn one_node_probes() {
     .await;
     let claims: Vec<u64> = [a, b]
         .into_iter()
-        .filter_map(|outcome| match outcome {
-            BreakerOutcome::Claimed { generation, .. } => Some(generation),
-            BreakerOutcome::Refused { .. } => None,
-            other => panic!("{other:?}"),
+        .filter_map(|outcome| {
+            if let BreakerOutcome::Claimed { generation, .. } = outcome {
+                return Some(generation);
+            }
+            let refused = matches!(outcome, BreakerOutcome::Refused { .. });
+            assert!(refused, "{outcome:?}");
+            None
         })
         .collect();
     let probe = world.stored().await.unwrap().probe.unwrap();

@@ -106,7 +106,7 @@ impl List {
             .0
             .iter()
             .filter(|entry| entry.0.pool == take.pool && entry.2.is_some());
-        let taken = held.count() + ahead;
+        let taken = held.count().saturating_add(ahead);
         let room = take
             .limit
             .is_none_or(|limit| taken < usize::try_from(limit).unwrap());
