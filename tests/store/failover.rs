@@ -111,7 +111,7 @@ async fn a_transaction_waits_for_the_replicas_it_asks_for() {
         .start()
         .await;
     let options = Options {
-        replicas_within: Duration::from_millis(300),
+        replicas_within: Duration::from_secs(3),
         ..patient()
     };
     let mirror = open(&master.url(), options).await;

@@ -128,8 +128,9 @@ impl List {
     }
 
     fn keep(&mut self, places: &[Place], ttl_ms: u64, now: Millis) -> Vec<bool> {
+        // Once: what lapses at once was still held when the call came.
+        self.live(now);
         let keep = |place| {
-            self.live(now);
             let entry = self.find(place).filter(|entry| entry.2.is_some());
             entry.map(|entry| entry.1 = now.plus(ttl_ms)).is_some()
         };
