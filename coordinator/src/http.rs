@@ -21,8 +21,6 @@ use crate::metrics::Metrics;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 256;
-/// Seconds that a stop waits for answers under way.
-const SHUTDOWN_SECONDS: u64 = 1;
 
 /// What the handlers read.
 pub(crate) struct Desk {
@@ -104,7 +102,6 @@ pub(crate) fn serve(desk: Arc<Desk>, address: SocketAddr) -> std::io::Result<(Se
         .workers(1)
         .max_connections(MAX_CONNECTIONS)
         .client_request_timeout(HEAD_TIMEOUT)
-        .shutdown_timeout(SHUTDOWN_SECONDS)
         .disable_signals()
         .bind(address)?;
     let bound = server.addrs().first().copied().unwrap_or(address);

@@ -77,7 +77,6 @@ async fn attend(
         .and_then(|term| signal(SignalKind::interrupt()).map(|int| (term, int)));
     let (mut term, mut int) = signals.map_err(Error::Signals)?;
     let (stop, stopped) = watch::channel(false);
-    let handle = server.handle();
     let turns = lead::elected(work, election, &desk.board, stopped);
     let beside = async {
         tokio::join!(keep_place(desk, bound), watch_store(desk));
@@ -98,7 +97,6 @@ async fn attend(
             _ = &mut server => {}
         }
         give_place_back(desk).await;
-        handle.stop(false).await;
         timeout(STORE_DEADLINE, desk.mirror.close()).await.ok();
     };
     tokio::select! {

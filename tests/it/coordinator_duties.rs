@@ -149,7 +149,7 @@ async fn a_coordinator_has_nothing_to_do_beside_an_embedded_store() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_a_coordinator_whose_store_is_frozen() {
+async fn a_coordinator_ends_though_its_store_is_frozen() {
     let mut cluster = Plan::of(0).coordinators(1).start(|_| config()).await;
     cluster.redis.stop();
     let ended = within(

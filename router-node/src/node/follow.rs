@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use shared_proto::clock::Millis;
+use shared_proto::leader::Leader;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
@@ -41,6 +42,8 @@ pub(crate) struct Following {
     lag_ms: AtomicU64,
     /// Until when somebody leads the coordinators, in ms.
     led_until: AtomicU64,
+    /// Of whoever led last.
+    epoch: AtomicU64,
     asked: Notify,
 }
 
@@ -68,11 +71,15 @@ impl Following {
         now.as_epoch_ms() < self.led_until.load(Ordering::Relaxed)
     }
 
-    /// What is stored of the coordinators' leader.
-    fn led(&self, leader: Option<&Record>) {
-        let until = leader.and_then(|record| record.expires_at);
-        let until = until.unwrap_or_default().as_epoch_ms();
+    /// Takes in what is stored of the coordinators' leader. Whether that is
+    /// another than before: a renewal is nobody's news.
+    fn led(&self, stored: Option<&Record>) -> bool {
+        let leader = stored.and_then(|record| record.decode::<Leader>().ok());
+        let (epoch, until) = leader.map_or((0, 0), |leader| {
+            (leader.epoch, leader.expires.as_epoch_ms())
+        });
         self.led_until.store(until, Ordering::Relaxed);
+        self.epoch.swap(epoch, Ordering::Relaxed) != epoch
     }
 
     /// Asks for a snapshot as soon as the store answers.
@@ -252,13 +259,13 @@ impl Follower {
     }
 
     async fn entry(&self, entry: LogEntry) {
-        match &entry.change {
+        let is_news = match &entry.change {
             Logged::Put(record) if record.key == Key::Leader => {
-                self.node.following.led(Some(record));
+                self.node.following.led(Some(record))
             }
             Logged::Deleted { key, .. } if *key == Key::Leader => self.node.following.led(None),
-            Logged::Put(_) | Logged::Deleted { .. } | Logged::Unreadable(_) => {}
-        }
+            Logged::Put(_) | Logged::Deleted { .. } | Logged::Unreadable(_) => true,
+        };
         let (key, stored, at) = match &entry.change {
             Logged::Put(record) => (
                 Some(record.key.clone()),
@@ -283,7 +290,9 @@ impl Follower {
         if let Some(at) = at {
             self.applied(at);
         }
-        self.node.changes.tell(entry);
+        if is_news {
+            self.node.changes.tell(entry);
+        }
     }
 
     /// Measures from the commit to now, when requests see it.
