@@ -1,0 +1,1 @@
+//! Leases: vectors, orders of errors, properties, the model and the simulation.
