@@ -29,7 +29,7 @@ use crate::pen::{Authority, Pen, Stop, late};
 /// A call of the election that takes longer counts as failed.
 const CALL_DEADLINE: Duration = Duration::from_millis(SLACK_MS);
 /// Waits between tries while the store does not answer.
-const RETRY: Backoff = Backoff::between(Duration::from_millis(50), Duration::from_millis(1_000));
+const RETRY: Backoff = Backoff::between(Duration::from_millis(50), Duration::from_secs(1));
 /// A turn of duties in a process that need not be elected, ms.
 const SOLE_TURN_MS: u64 = 500;
 /// The longest wait before anything is looked at again, ms.

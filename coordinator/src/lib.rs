@@ -59,7 +59,7 @@ pub struct Options {
     /// The routers' configuration file; else `$OMNIROUTE_CONFIG`, else `./omniroute.yaml` if it is there
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where state lives, such as redis://127.0.0.1:6379 (or `OMNIROUTE_STORE_URL`)
+    /// Where state lives, such as `redis://127.0.0.1:6379` (or `OMNIROUTE_STORE_URL`)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// Address for /healthz, /readyz and /metrics [default: 127.0.0.1:9091]

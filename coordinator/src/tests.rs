@@ -52,9 +52,12 @@ fn beside_an_embedded_store_there_is_nothing_to_coordinate() {
 fn the_option_goes_before_the_variable_and_the_variable_before_the_file() {
     let file = ("c.yaml", "store: {url: 'embedded:from-file'}");
     let variable = ("OMNIROUTE_STORE_URL", "embedded:from-variable");
-    let store = |arguments: &[&str], given: &Given| match outcome(arguments, given) {
-        Error::Embedded(store) => store,
-        other => panic!("{other:?}"),
+    let store = |arguments: &[&str], given: &Given| {
+        let outcome = outcome(arguments, given);
+        let Error::Embedded(store) = outcome else {
+            panic!("{outcome:?}");
+        };
+        store
     };
     let named = ["--config", "c.yaml"];
     assert_eq!(store(&named, &Given::new([file])), "embedded:from-file");

@@ -166,9 +166,8 @@ impl Election {
     /// What to do at `now`.
     pub fn next(&self, now: Millis) -> Step {
         match &self.state {
-            State::Blank => Step::Look,
             State::Standby { look_at } if *look_at > now => Step::Wait(*look_at),
-            State::Standby { .. } => Step::Look,
+            State::Blank | State::Standby { .. } => Step::Look,
             State::Claiming { leader, expected } => {
                 let expected = match expected {
                     Known::Nothing => Expected::Absent,

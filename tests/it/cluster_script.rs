@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 /// Everything has to be there within this time on a busy machine.
-const UP: Duration = Duration::from_secs(60);
+const UP: Duration = Duration::from_mins(1);
 
 struct Script {
     child: Child,

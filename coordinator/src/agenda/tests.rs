@@ -1,9 +1,4 @@
 //! What the agenda makes of records.
-#![expect(
-    clippy::arithmetic_side_effects,
-    reason = "small numbers chosen by the tests"
-)]
-
 use shared_proto::clock::ManualClock;
 use shared_proto::failure::Terminal;
 use shared_proto::health::TerminalState;

@@ -69,7 +69,11 @@ impl Decision {
     pub(super) fn load(owner: Option<&OwnerHash>, connections: &[&ConnectionId]) -> Self {
         let bounds = connections.iter().map(|&id| Key::Bound(id.clone()));
         Self::Load(Wanted {
-            records: owner.map(OwnerHash::key).into_iter().chain(bounds).collect(),
+            records: owner
+                .map(OwnerHash::key)
+                .into_iter()
+                .chain(bounds)
+                .collect(),
             in_flight: Vec::new(),
         })
     }
@@ -105,7 +109,12 @@ pub(super) fn stands(owner: &OwnerHash, found: &Found<Lease>, rules: &LeaseRules
     let on = Some(found.revision);
     let commit = super::seen::put(owner.key(), on, lease, lease.record_expires_at());
     Decision::commit(
-        commit.map(|commit| (vec![commit], vec![super::seen::guard(owner, found.revision)])),
+        commit.map(|commit| {
+            (
+                vec![commit],
+                vec![super::seen::guard(owner, found.revision)],
+            )
+        }),
         rules.min_replicas(),
         Ok(lease.clone()),
     )

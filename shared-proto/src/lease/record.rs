@@ -204,7 +204,10 @@ impl Bound {
     /// store took the record: who ended it may have judged a little earlier.
     pub fn over_since(&self, written_at: Millis, now: Millis) -> Option<Millis> {
         match self.end {
-            Some(End { reason, at }) if reason == EndReason::TtlExpired => Some(at),
+            Some(End {
+                reason: EndReason::TtlExpired,
+                at,
+            }) => Some(at),
             Some(End { at, .. }) => Some(at.max(written_at)),
             None => (self.expires_at <= now).then_some(self.expires_at),
         }

@@ -214,11 +214,7 @@ impl Mirror for Redis {
         tail::tail(Arc::clone(&self.shared), from).boxed()
     }
 
-    fn trim(
-        &self,
-        age_ms: u64,
-        guard: Option<Guard>,
-    ) -> BoxFuture<'_, Result<u64, TransactError>> {
+    fn trim(&self, age_ms: u64, guard: Option<Guard>) -> BoxFuture<'_, Result<u64, TransactError>> {
         transact::trim(&self.shared, age_ms, guard).boxed()
     }
 

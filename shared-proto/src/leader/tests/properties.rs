@@ -100,7 +100,7 @@ impl World {
             Step::Write(write) => {
                 let outcome = match fate {
                     Fate::Answered => self.apply(&write),
-                    Fate::Unheard => self.apply(&write).and(away()),
+                    Fate::Unheard => self.apply(&write).and_then(|_| away()),
                     Fate::Lost => away(),
                     Fate::Late => {
                         self.late[at] = Some(write);
