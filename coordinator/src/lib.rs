@@ -1,42 +1,81 @@
-//! The coordinator of a cluster.
+//! The coordinator of a cluster: what one process does for all.
 //!
-//! Its duties need a store that several processes share. An embedded store
-//! belongs to one router process, whose own actors keep its timers, so beside
-//! it there is nothing to coordinate. This version has no shared store: the
-//! program checks the configuration and says so.
+//! Coordinators on one shared store elect a leader
+//! ([`shared_proto::leader`]), which does the duties: it writes down that
+//! leases ran out, deletes what is long over, trims the change log, notices who
+//! has gone. Nothing is wrong without one, only late: each reader judges time
+//! by itself. A router on a store of its own does the same duties in its own
+//! process ([`alone`]).
+//!
+//! | what | module |
+//! |---|---|
+//! | the loop of turns: election first, then duties | `lead` |
+//! | each duty, its period and bound | `duty` |
+//! | what is due when (pure) | [`agenda`] |
+//! | writes under the fence | `pen` |
+//! | snapshot and log | `follow` |
+//! | the process: health, metrics, signals, roster | `process`, `http` |
+//! | configuration from files and environment, for routers too | [`config`] |
 
+pub mod agenda;
 pub mod config;
+mod duty;
+mod follow;
+mod http;
+mod lead;
+mod log;
+mod metrics;
+mod pause;
+mod pen;
+mod process;
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Parser;
-use shared_proto::config::{Env, Problem};
+use shared_proto::config::{Config, Env, Problem, RedisUrl, StoreUrl};
+
+pub use duty::Configured;
+pub use lead::{Board, Work, alone};
+pub use metrics::Metrics;
 
 #[cfg(test)]
 mod tests;
 
-/// Checks the configuration and says whether there is anything to coordinate.
+/// Where a coordinator listens unless told otherwise.
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9091);
+
+/// Does for a cluster what one process has to do: expiry, clean-up, log trimming.
 ///
-/// An embedded store belongs to one router process, which runs the
-/// coordinator's duties itself; this version has no other store.
+/// Start two or more on the routers' shared store: one leads, the others stand by
+/// and take over when it falls silent for `coordinator.leaseMs`. Without any,
+/// nothing is wrong, only late. An embedded store belongs to one router process,
+/// which does the same itself.
 #[derive(Clone, Debug, Default, Parser)]
-#[command(name = "coordinator", version, max_term_width = 100)]
+#[command(name = "coordinator", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Options {
     /// The routers' configuration file; else `$OMNIROUTE_CONFIG`, else `./omniroute.yaml` if it is there
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where state lives (or `OMNIROUTE_STORE_URL`)
+    /// Where state lives, such as `redis://127.0.0.1:6379` (or `OMNIROUTE_STORE_URL`)
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// Address for health and metrics; unused as long as there is no shared store
+    /// Address for /healthz, /readyz and /metrics [default: 127.0.0.1:9091]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
 }
 
+/// What `--help` adds.
+const AFTER_HELP: &str = "\
+Exit codes: 0 after SIGTERM or SIGINT; 1 for a refused configuration or an address that is
+taken; 2 when the store is embedded, so that there is nothing to coordinate.
+
+Variables: OMNIROUTE_CONFIG, OMNIROUTE_STORE_URL, OMNIROUTE_NODE_ID, RUST_LOG.";
+
 /// Why a coordinator does not run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration is refused: every problem, each with its place.
     #[error("the configuration is refused{}", lines(.0))]
@@ -44,28 +83,75 @@ pub enum Error {
     /// The store belongs to one router process.
     #[error(
         "nothing to coordinate: store.url is {0}, and an embedded store belongs to one router process, \
-         which runs the coordinator's duties itself; a coordinator needs a shared store, and this \
-         version has none"
+         which does the coordinator's duties itself; a coordinator needs a shared store \
+         (redis://, rediss://, redis+sentinel:// or redis+cluster://)"
     )]
     Embedded(String),
+    /// The shared store can't even be looked for.
+    #[error("{0}")]
+    Store(String),
+    /// The address can't be listened on.
+    #[error("--listen: can't listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Signals can't be received.
+    #[error("signals can't be received: {0}")]
+    Signals(std::io::Error),
+    /// The server failed while it ran.
+    #[error("the server failed: {0}")]
+    Server(std::io::Error),
 }
 
 impl Error {
-    /// The process's exit code: 1 for a refused configuration, 2 when there is
-    /// nothing to coordinate.
+    /// The process's exit code: 2 when there is nothing to coordinate, else 1.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 1,
+            Self::Config(_)
+            | Self::Store(_)
+            | Self::Listen { .. }
+            | Self::Signals(_)
+            | Self::Server(_) => 1,
             Self::Embedded(_) => 2,
         }
     }
 }
 
-/// Checks the configuration and coordinates what its store shares. Neither the
+/// Coordinates what the store shares until it is told to stop. Neither the
 /// store nor any address is opened before both are known to be right.
-pub fn run(options: &Options, env: &dyn Env) -> Result<(), Error> {
+pub fn run(options: &Options) -> Result<(), Error> {
+    let env = config::ProcessEnv;
+    let (config, url) = plan(options, &env)?;
+    log::init(env.var("RUST_LOG").as_deref());
+    let again = options.clone();
+    // Read afresh each time: the routers take over a changed file, too.
+    let configured: Configured = Arc::new(move || {
+        let config = config::load(&again, &env).ok()?;
+        Some(
+            config
+                .connections
+                .iter()
+                .map(|one| one.id.clone())
+                .collect(),
+        )
+    });
+    let address = options.listen.unwrap_or(DEFAULT_LISTEN);
+    let running = process::run(config, url, address, configured);
+    actix_web::rt::System::new().block_on(running)
+}
+
+/// The configuration, and the shared store in it.
+fn plan(options: &Options, env: &dyn Env) -> Result<(Config, RedisUrl), Error> {
     let config = config::load(options, env).map_err(Error::Config)?;
-    Err(Error::Embedded(config.store.url.to_string()))
+    match config.store.url.clone() {
+        StoreUrl::Redis(url) => Ok((config, url)),
+        embedded @ (StoreUrl::Memory | StoreUrl::Disk(_)) => {
+            Err(Error::Embedded(embedded.to_string()))
+        }
+    }
 }
 
 fn lines(problems: &[Problem]) -> String {

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Parser as _;
 use shared_proto::config::Env;
 
-use super::{Error, Options, run};
+use super::{Error, Options, plan};
 
 /// Variables and files by name.
 struct Given(HashMap<&'static str, &'static str>);
@@ -33,7 +33,7 @@ impl Env for Given {
 
 fn outcome(arguments: &[&str], given: &Given) -> Error {
     let arguments = ["coordinator"].iter().chain(arguments);
-    run(&Options::try_parse_from(arguments).unwrap(), given).unwrap_err()
+    plan(&Options::try_parse_from(arguments).unwrap(), given).unwrap_err()
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn beside_an_embedded_store_there_is_nothing_to_coordinate() {
     assert_eq!(
         error.to_string(),
         "nothing to coordinate: store.url is embedded:./omniroute-data, and an embedded store \
-         belongs to one router process, which runs the coordinator's duties itself; a coordinator \
-         needs a shared store, and this version has none"
+         belongs to one router process, which does the coordinator's duties itself; a coordinator \
+         needs a shared store (redis://, rediss://, redis+sentinel:// or redis+cluster://)"
     );
 }
 
@@ -52,9 +52,12 @@ fn beside_an_embedded_store_there_is_nothing_to_coordinate() {
 fn the_option_goes_before_the_variable_and_the_variable_before_the_file() {
     let file = ("c.yaml", "store: {url: 'embedded:from-file'}");
     let variable = ("OMNIROUTE_STORE_URL", "embedded:from-variable");
-    let store = |arguments: &[&str], given: &Given| match outcome(arguments, given) {
-        Error::Embedded(store) => store,
-        Error::Config(problems) => panic!("{problems:?}"),
+    let store = |arguments: &[&str], given: &Given| {
+        let outcome = outcome(arguments, given);
+        let Error::Embedded(store) = outcome else {
+            panic!("{outcome:?}");
+        };
+        store
     };
     let named = ["--config", "c.yaml"];
     assert_eq!(store(&named, &Given::new([file])), "embedded:from-file");

@@ -109,6 +109,11 @@ impl Node {
         self.routing.load_full()
     }
 
+    /// Whether a coordinator leads, as far as is known here.
+    pub(crate) fn is_led(&self) -> bool {
+        self.following.is_led(self.now())
+    }
+
     /// Whether the store takes changes, and those made elsewhere arrive here.
     pub(crate) fn store_is_up(&self) -> bool {
         self.mirror.health() == Health::Up && self.following.follows()
@@ -139,6 +144,27 @@ pub(crate) struct Listener {
     pub(crate) loopback: bool,
 }
 
+/// Does the coordinator's duties where the store belongs to this process.
+async fn duties(node: Arc<Node>, prefix: String) {
+    if node.shared_store {
+        return;
+    }
+    let metrics = node.observer.metrics.duties.clone();
+    let mirror = Arc::clone(&node.mirror);
+    let configured = move || {
+        let routing = node.routing();
+        let ids = routing.config.connections.iter().map(|one| one.id.clone());
+        Some(ids.collect())
+    };
+    let work = coordinator::Work {
+        mirror,
+        prefix,
+        configured: Arc::new(configured),
+        metrics,
+    };
+    coordinator::alone(work).await;
+}
+
 /// Runs a node until it is told to stop. Requests are traced as `spans` says.
 pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), StartError> {
     let seen = origin.read(&Seen::default());
@@ -158,6 +184,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
             follower.run(),
             roster::keep(Arc::clone(&node)),
             store::watch(Arc::clone(&node)),
+            duties(Arc::clone(&node), config.store.prefix.clone()),
         );
     };
     let stopping = stop::on_signal(Arc::clone(&node), servers.handles.clone());

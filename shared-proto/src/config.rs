@@ -53,6 +53,8 @@ pub struct Config {
     pub api_keys: Vec<Arc<ApiKey>>,
     /// Behaviour with numbers.
     pub settings: Settings,
+    /// The coordinators of a cluster.
+    pub coordinator: Coordinator,
     /// This node's name (`OMNIROUTE_NODE_ID`); `None` lets the node choose.
     pub node_id: Option<NodeId>,
     /// Encrypts tokens at rest (`OMNIROUTE_SECRET_KEY`).
@@ -86,6 +88,14 @@ pub struct Server {
     pub early_keep_alive: bool,
     /// Worker threads; `None` is one a core.
     pub workers: Option<usize>,
+}
+
+/// The coordinators of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coordinator {
+    /// How long a leader may be silent before another takes over, in ms;
+    /// within the bounds of [`leader`](crate::leader).
+    pub lease_ms: u64,
 }
 
 /// Where shared state lives.

@@ -124,7 +124,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::clock::Millis;
-use commit::{Commit, CommitError, Committed, TransactError, Transaction};
+use commit::{Commit, CommitError, Committed, Guard, TransactError, Transaction};
 use hold::{Held, HoldError, Place, Pool, Take, Taken};
 use key::Key;
 use log::{Position, Tail, TailError};
@@ -176,6 +176,19 @@ pub trait Mirror: Send + Sync + 'static {
     /// not the log that `from` belongs to: the reader takes a snapshot again.
     /// Nobody who writes waits for a reader.
     fn tail(&self, from: Position) -> BoxFuture<'_, Result<Tail, TailError>>;
+
+    /// Takes entries from the log that are older than `_age_ms`, oldest first,
+    /// the newest entry excepted, if the guard holds; how many, at most
+    /// [`log::MAX_TRIMMED`]. Readers behind them meet a gap. Every store bounds
+    /// its log besides, and one that lives and ends with its process has no
+    /// need of this.
+    fn trim(
+        &self,
+        _age_ms: u64,
+        _guard: Option<Guard>,
+    ) -> BoxFuture<'_, Result<u64, TransactError>> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
 
     /// Takes a place in a pool, if there is room, everybody who waits before
     /// it has room too, and the guard holds.

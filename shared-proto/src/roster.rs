@@ -59,6 +59,9 @@ pub struct Note {
     /// Where it listens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// Of a coordinator, whether it leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leads: Option<bool>,
 }
 
 /// A node or coordinator that lives.

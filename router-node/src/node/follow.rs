@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use shared_proto::clock::Millis;
+use shared_proto::leader::Leader;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
-use shared_proto::mirror::record::{Unreadable, Why};
+use shared_proto::mirror::record::{Record, Unreadable, Why};
 use shared_proto::mirror::{Snapshot, Unreachable};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -39,6 +40,10 @@ const RETRY: Backoff = Backoff::between(Duration::from_millis(100), Duration::fr
 pub(crate) struct Following {
     follows: AtomicBool,
     lag_ms: AtomicU64,
+    /// Until when somebody leads the coordinators, in ms.
+    led_until: AtomicU64,
+    /// Of whoever led last.
+    epoch: AtomicU64,
     asked: Notify,
 }
 
@@ -59,6 +64,22 @@ impl Following {
     /// From the commit of the last change that was applied to its application, ms.
     pub(crate) fn lag_ms(&self) -> u64 {
         self.lag_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether a coordinator leads at `now`, as far as is known here.
+    pub(crate) fn is_led(&self, now: Millis) -> bool {
+        now.as_epoch_ms() < self.led_until.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what is stored of the coordinators' leader. Whether that is
+    /// another than before: a renewal is nobody's news.
+    fn led(&self, stored: Option<&Record>) -> bool {
+        let leader = stored.and_then(|record| record.decode::<Leader>().ok());
+        let (epoch, until) = leader.map_or((0, 0), |leader| {
+            (leader.epoch, leader.expires.as_epoch_ms())
+        });
+        self.led_until.store(until, Ordering::Relaxed);
+        self.epoch.swap(epoch, Ordering::Relaxed) != epoch
     }
 
     /// Asks for a snapshot as soon as the store answers.
@@ -238,6 +259,13 @@ impl Follower {
     }
 
     async fn entry(&self, entry: LogEntry) {
+        let is_news = match &entry.change {
+            Logged::Put(record) if record.key == Key::Leader => {
+                self.node.following.led(Some(record))
+            }
+            Logged::Deleted { key, .. } if *key == Key::Leader => self.node.following.led(None),
+            Logged::Put(_) | Logged::Deleted { .. } | Logged::Unreadable(_) => true,
+        };
         let (key, stored, at) = match &entry.change {
             Logged::Put(record) => (
                 Some(record.key.clone()),
@@ -262,7 +290,9 @@ impl Follower {
         if let Some(at) = at {
             self.applied(at);
         }
-        self.node.changes.tell(entry);
+        if is_news {
+            self.node.changes.tell(entry);
+        }
     }
 
     /// Measures from the commit to now, when requests see it.
@@ -294,6 +324,11 @@ impl Follower {
         );
         metrics.read_again(cause.as_str());
         let position = snapshot.position;
+        let leader = snapshot
+            .records
+            .iter()
+            .find(|record| record.key == Key::Leader);
+        self.node.following.led(leader);
         let mut held = self.by_key(snapshot);
         let keys = self.directory.0.borrow().keys();
         for key in keys {

@@ -76,6 +76,7 @@ impl Node {
             in_flight: u64::try_from(in_flight).unwrap_or(0),
             lag_ms: self.following.lag_ms(),
             address: self.roster.address.get().map(ToString::to_string),
+            leads: None,
         }
     }
 

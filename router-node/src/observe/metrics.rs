@@ -71,6 +71,8 @@ pub(crate) struct Metrics {
     pub(crate) commits: CommitCounters,
     pub(crate) store_up: Gauge,
     pub(crate) cluster: ClusterMetrics,
+    /// Of the coordinator's duties, where this process does them.
+    pub(crate) duties: coordinator::Metrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -101,6 +103,7 @@ impl Metrics {
             commits: CommitCounters::default(),
             store_up: Gauge::default(),
             cluster: ClusterMetrics::new(),
+            duties: coordinator::Metrics::default(),
         };
         metrics.register();
         metrics
@@ -195,6 +198,7 @@ impl Metrics {
             self.store_up.clone(),
         );
         self.cluster.register(r);
+        self.duties.register(r);
     }
 
     /// Counts a finished request.

@@ -41,6 +41,18 @@ pub(crate) struct File {
     pub(crate) api_keys: Option<Vec<ApiKey>>,
     /// Behaviour with numbers.
     pub(crate) settings: Option<Settings>,
+    /// The coordinators of a cluster.
+    pub(crate) coordinator: Option<Coordinator>,
+}
+
+/// The coordinators of a cluster.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Coordinator {
+    /// How long a leader may be silent before another takes over, in ms; read at the start, and to be
+    /// the same for all. Default 5000.
+    #[schemars(range(min = 1000, max = 60_000))]
+    pub(crate) lease_ms: Option<u64>,
 }
 
 /// Listeners, limits and the admin token.

@@ -14,7 +14,7 @@ use super::file::{File, Secret};
 use super::load::{Env, FoundConnection, Overrides};
 use super::problem::Path;
 use super::report::{From, Origin, Report};
-use super::{Config, Connection};
+use super::{Config, Connection, Coordinator};
 
 mod combo;
 mod connection;
@@ -81,6 +81,8 @@ pub(super) fn config(
     url::refuse_loops(&world, server.listen, context);
     let store = server::store(file.store.unwrap_or_default(), context);
     environment::warn_of_idle(context);
+    let lease_ms = file.coordinator.and_then(|given| given.lease_ms);
+    let lease_ms = lease_ms.unwrap_or(crate::leader::DEFAULT_LEASE_MS);
     let config = Config {
         server,
         store,
@@ -92,6 +94,7 @@ pub(super) fn config(
         combos: combos.into_iter().map(Arc::new).collect(),
         api_keys: api_keys.into_iter().map(Arc::new).collect(),
         settings,
+        coordinator: Coordinator { lease_ms },
         node_id: environment::node_id(context),
         secret_key: environment::secret_key(context),
     };

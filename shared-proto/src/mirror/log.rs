@@ -10,6 +10,9 @@ use super::key::Key;
 use super::record::{Record, Revision, Unreadable};
 use crate::clock::Millis;
 
+/// Entries taken from a log by one call at most.
+pub const MAX_TRIMMED: u64 = 500;
+
 /// A place in the log: after one entry and before the next. Only a store makes
 /// them; one that is not from the log it is used on is a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -39,7 +39,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::commit::{Committed, TransactError, Transaction};
+use super::commit::{Committed, Guard, TransactError, Transaction};
 use super::hold::{Held, HoldError, Place, Pool, Take, Taken};
 use super::key::{Key, Keyspace};
 use super::log::{Position, Tail, TailError};
@@ -212,6 +212,10 @@ impl Mirror for Redis {
 
     fn tail(&self, from: Position) -> BoxFuture<'_, Result<Tail, TailError>> {
         tail::tail(Arc::clone(&self.shared), from).boxed()
+    }
+
+    fn trim(&self, age_ms: u64, guard: Option<Guard>) -> BoxFuture<'_, Result<u64, TransactError>> {
+        transact::trim(&self.shared, age_ms, guard).boxed()
     }
 
     fn take(&self, take: Take) -> BoxFuture<'_, Result<Taken, HoldError>> {

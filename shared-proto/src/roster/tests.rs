@@ -17,6 +17,7 @@ fn note() -> Note {
         in_flight: 3,
         lag_ms: 4,
         address: Some("127.0.0.1:8080".into()),
+        leads: Some(true),
     }
 }
 

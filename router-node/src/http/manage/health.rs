@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use actix_web::HttpResponse;
 use serde_json::{Value, json};
 use shared_proto::health::Blocked;
-use shared_proto::roster::{Member, Role};
 
 use crate::http::Here;
 use crate::node::Node;
@@ -41,13 +40,12 @@ pub(in crate::http) async fn readyz(Here(worker): Here) -> HttpResponse {
     }
 }
 
-/// Who runs the coordinator's duties: this process, another one, or nobody,
+/// Who does the coordinator's duties: this process, one that leads, or nobody,
 /// which makes nothing wrong, only late.
 fn coordinator(node: &Node) -> &'static str {
-    let is_one = |member: &Member| member.note.role == Role::Coordinator;
     if !node.shared_store {
         "embedded"
-    } else if node.members().0.iter().any(is_one) {
+    } else if node.is_led() {
         "up"
     } else {
         "absent"

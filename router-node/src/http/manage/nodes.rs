@@ -34,6 +34,7 @@ fn row(member: &Member, is_this: bool) -> Value {
         "expiresAt": member.until.to_rfc3339(),
         "inFlight": note.in_flight,
         "lagMs": note.lag_ms,
+        "leads": note.leads,
         "thisNode": is_this,
     })
 }

@@ -16,6 +16,7 @@ pub(super) struct Scripts {
     pub(super) keep: Lua,
     pub(super) give_back: Lua,
     pub(super) holders: Lua,
+    pub(super) trim: Lua,
 }
 
 /// One script, complete.
@@ -47,6 +48,7 @@ impl Scripts {
             keep: Lua::new(include_str!("scripts/keep_1.lua")),
             give_back: Lua::new(include_str!("scripts/give_back_1.lua")),
             holders: Lua::new(include_str!("scripts/holders_1.lua")),
+            trim: Lua::new(include_str!("scripts/trim_1.lua")),
         }
     }
 
@@ -61,6 +63,7 @@ impl Scripts {
             &self.keep,
             &self.give_back,
             &self.holders,
+            &self.trim,
         ] {
             lua.script.load_async(connection).await?;
         }

@@ -7,9 +7,10 @@ use super::reply::Answer;
 use crate::clock::Millis;
 use crate::mirror::Unreachable;
 use crate::mirror::commit::{
-    Change, Commit, CommitError, Committed, Expected, Refusal, TransactError, Transaction,
+    Change, Commit, CommitError, Committed, Expected, Guard, Refusal, TransactError, Transaction,
 };
 use crate::mirror::key::{Keyspace, MAX_KEY_BYTES};
+use crate::mirror::log::MAX_TRIMMED;
 use crate::mirror::record::{MAX_RECORD_BYTES, Record, Revision, Unreadable};
 
 /// What an envelope adds to a body, at most: held against the limit so that
@@ -48,6 +49,45 @@ pub(super) async fn transact(
         return Err(TransactError::Replicas { wanted, got });
     }
     Ok(committed)
+}
+
+/// Takes entries older than `age_ms` from the log; how many.
+pub(super) async fn trim(
+    shared: &Shared,
+    age_ms: u64,
+    guard: Option<Guard>,
+) -> Result<u64, TransactError> {
+    let mut keys = vec![shared.meta.clone(), shared.log.clone()];
+    // Numbers up to this are counted with exactly.
+    let age_ms = age_ms.min(1 << 42);
+    let mut args = vec![
+        age_ms.to_string().into_bytes(),
+        MAX_TRIMMED.to_string().into_bytes(),
+    ];
+    if let Some(guard) = &guard {
+        keys.push(shared.keys.spell(&guard.key));
+        args.push(guard.revision.to_string().into_bytes());
+    }
+    let call = Call {
+        lua: &shared.scripts.trim,
+        keys,
+        args,
+        writes: false,
+    };
+    let (mut answer, at) = shared.call(&call).await?;
+    let told = answer.number().map_err(Unreachable::from)?;
+    match (told, guard) {
+        (0, Some(guard)) => {
+            let spelled = shared.keys.spell(&guard.key);
+            let stored = answer.record(&guard.key, &spelled);
+            let stored = stored.map_err(Unreachable::from)?;
+            Err(TransactError::Conflict {
+                newest: vec![(guard.key, stored.and_then(Result::ok))],
+                at,
+            })
+        }
+        _ => Ok(answer.number().map_err(Unreachable::from)?),
+    }
 }
 
 /// The spelled keys of guards and commits, if all is within its bounds.
