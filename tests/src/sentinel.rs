@@ -26,7 +26,7 @@ impl Sentinel {
         let replica = replica.start().await;
         let watching = Setup::memory()
             .line(&format!("sentinel monitor {MASTER} 127.0.0.1 {port} 2"))
-            .line(&format!("sentinel down-after-milliseconds {MASTER} 500"))
+            .line(&format!("sentinel down-after-milliseconds {MASTER} 2000"))
             .line(&format!("sentinel failover-timeout {MASTER} 3000"));
         let mut sentinels = Vec::new();
         for _ in 0..3 {
