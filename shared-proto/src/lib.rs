@@ -7,6 +7,7 @@
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
+//! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
 //!
 //! Nothing here reads a clock, draws a random number or looks at the
@@ -22,6 +23,7 @@ pub mod failure;
 pub mod health;
 pub mod hint;
 pub mod id;
+pub mod lease;
 pub mod mirror;
 pub mod pick;
 pub mod protocol;

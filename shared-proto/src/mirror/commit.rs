@@ -1,17 +1,19 @@
 //! What a commit says, and what can come of it.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::Unreachable;
 use super::key::Key;
 use super::log::Position;
-use super::record::{Body, BodyError, Record, Revision, Unreadable, Why, encode_body};
+use super::record::{
+    Body, BodyError, MAX_RECORD_BYTES, Record, Revision, Unreadable, Why, encode_body,
+};
 use crate::clock::Millis;
 
 #[cfg(doc)]
 use super::key::MAX_KEY_BYTES;
-#[cfg(doc)]
-use super::record::MAX_RECORD_BYTES;
 
 /// One change of one record, on a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,12 +138,43 @@ pub struct Transaction {
     /// guards hold.
     pub commits: Vec<Commit>,
     /// How many replicas have to have it before it counts as made; 0 asks none.
-    /// A store without replicas has none to offer.
+    /// A store that can't have replicas refuses the transaction otherwise.
     pub replicas: u32,
 }
 
 /// Guards and commits of one transaction at most.
 pub const MAX_TRANSACTION: usize = 16;
+
+impl Transaction {
+    /// What can be said against it without the store. Every backend asks this
+    /// first.
+    pub(crate) fn check(&self) -> Result<(), TransactError> {
+        if self.guards.len().saturating_add(self.commits.len()) > MAX_TRANSACTION {
+            return Err(Refusal::Malformed("it has too many guards and commits").into());
+        }
+        let keys: BTreeSet<_> = self.commits.iter().map(|commit| &commit.key).collect();
+        if keys.len() < self.commits.len() {
+            return Err(Refusal::Malformed("it changes a record twice").into());
+        }
+        for commit in &self.commits {
+            if let Change::Put { body, .. } = &commit.change
+                && body.len() > MAX_RECORD_BYTES
+            {
+                return Err(TransactError::TooLarge {
+                    bytes: body.len(),
+                    limit: MAX_RECORD_BYTES,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every key that it names, guards first: the order of a conflict's records.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        let guarded = self.guards.iter().map(|guard| &guard.key);
+        guarded.chain(self.commits.iter().map(|commit| &commit.key))
+    }
+}
 
 /// A fence: the record of `key` is stored with this revision and has not
 /// expired, by the store's own clock at that moment.
@@ -151,6 +184,13 @@ pub struct Guard {
     pub key: Key,
     /// Which state of it.
     pub revision: Revision,
+}
+
+impl Guard {
+    /// Whether it holds at `now` while `stored` is what the store holds.
+    pub(crate) fn holds(&self, stored: Option<&Record>, now: Millis) -> bool {
+        stored.is_some_and(|r| r.revision == self.revision && !r.is_expired(now))
+    }
 }
 
 impl From<Commit> for Transaction {
@@ -169,8 +209,8 @@ pub enum TransactError {
     /// A record is not as a guard or a commit has it. Nothing was changed.
     #[error("another commit came first")]
     Conflict {
-        /// Every record that the transaction names, guards first, as stored;
-        /// expired or not.
+        /// What the transaction names, as stored, expired or not: an entry for
+        /// each guard and then for each commit, in their order.
         newest: Vec<(Key, Option<Record>)>,
         /// The store's time at that moment: what a guard was judged by.
         at: Millis,
@@ -280,6 +320,12 @@ pub enum Refusal {
     /// one that changes a record twice.
     #[error("the transaction is malformed: {0}")]
     Malformed(&'static str),
+    /// Replicas were asked for of a store that can't have any.
+    #[error("{wanted} replicas are asked for, and this store has none")]
+    NoReplicas {
+        /// How many were asked for.
+        wanted: u32,
+    },
     /// A deletion that expects the record to be absent.
     #[error("there is nothing to delete")]
     NothingToDelete,

@@ -14,19 +14,22 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::commit::{Commit, CommitError, Committed};
+use super::commit::{Committed, TransactError, Transaction};
+use super::hold::board::Board;
+use super::hold::{Held, HoldError, Place, Pool, Take, Taken, check_places};
 use super::key::{Key, Keyspace};
 use super::log::{LogEntry, Position, Tail, TailError};
-use super::record::{MAX_RECORD_BYTES, Record};
+use super::record::Record;
 use super::{Health, LoadError, Mirror, Snapshot, Unreachable};
 use crate::clock::{Clock, Millis};
-use crate::mirror::commit::Change;
 use disk::{Contents, Disk};
+use holds::HoldJob;
 use ring::Ring;
 use table::Table;
 use writer::{Job, StoreClock, Writer};
 
 mod disk;
+mod holds;
 mod ring;
 mod table;
 mod witness;
@@ -119,6 +122,7 @@ impl Embedded {
                 contents.revision,
                 contents.rows,
             ),
+            board: Board::default(),
             ring,
             disk,
             clock: clock.clone(),
@@ -155,18 +159,14 @@ fn closed() -> Unreachable {
 }
 
 impl Mirror for Embedded {
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, CommitError>> {
+    fn transact(
+        &self,
+        transaction: Transaction,
+    ) -> BoxFuture<'_, Result<Vec<Committed>, TransactError>> {
         async move {
             // Here already, so that the queue can't fill up with giants.
-            if let Change::Put { body, .. } = &commit.change
-                && body.len() > MAX_RECORD_BYTES
-            {
-                return Err(CommitError::TooLarge {
-                    bytes: body.len(),
-                    limit: MAX_RECORD_BYTES,
-                });
-            }
-            ask(&self.jobs, |reply| Job::Commit(commit, reply)).await?
+            transaction.check()?;
+            ask(&self.jobs, |reply| Job::Transact(transaction, reply)).await?
         }
         .boxed()
     }
@@ -194,6 +194,40 @@ impl Mirror for Embedded {
                 Ok(Some((entry, cursor)))
             });
             Ok(Tail::new(Box::pin(entries)))
+        }
+        .boxed()
+    }
+
+    fn take(&self, take: Take) -> BoxFuture<'_, Result<Taken, HoldError>> {
+        async move {
+            take.check()?;
+            ask(&self.jobs, |reply| Job::Hold(HoldJob::Take(take, reply))).await?
+        }
+        .boxed()
+    }
+
+    fn keep(&self, places: Vec<Place>, ttl_ms: u64) -> BoxFuture<'_, Result<Vec<bool>, HoldError>> {
+        async move {
+            check_places(&places)?;
+            let job = |reply| Job::Hold(HoldJob::Keep(places, ttl_ms, reply));
+            ask(&self.jobs, job).await?
+        }
+        .boxed()
+    }
+
+    fn give_back(&self, places: Vec<Place>) -> BoxFuture<'_, Result<(), HoldError>> {
+        async move {
+            check_places(&places)?;
+            let job = |reply| Job::Hold(HoldJob::GiveBack(places, reply));
+            ask(&self.jobs, job).await?
+        }
+        .boxed()
+    }
+
+    fn holders<'a>(&'a self, pool: &'a Pool) -> BoxFuture<'a, Result<Vec<Held>, HoldError>> {
+        async move {
+            let job = |reply| Job::Hold(HoldJob::Holders(pool.clone(), reply));
+            Ok(ask(&self.jobs, job).await?)
         }
         .boxed()
     }

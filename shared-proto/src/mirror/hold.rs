@@ -10,7 +10,8 @@
 //! A pool with a limit is fair: who finds it full may wait, keeps the place it
 //! came at, and is let in once there is room for everybody before it. A waiter
 //! asks again within its `patience`, or loses its place; so one that died holds
-//! nobody up for longer than that.
+//! nobody up for longer than that. One that asks without patience gives up the
+//! place it had.
 
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub const MAX_HOLDERS: usize = 100_000;
 /// Holds kept or given back in one call at most; callers send more in turns.
 pub const MAX_HOLDS_AT_ONCE: usize = 256;
 
+pub mod board;
+
 /// Which set of holders.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pool {
@@ -48,7 +51,7 @@ pub enum Pool {
 pub struct Holder(pub Arc<str>);
 
 /// Asks for a place in a pool. Who holds already keeps its place, for `ttl_ms`
-/// from now and with the new note.
+/// from now and with the new note, also when the limit has become lower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
     /// Which pool.
@@ -62,10 +65,34 @@ pub struct Take {
     /// How long its place in the queue is kept when there is no room, in ms;
     /// `None` does not wait.
     pub patience_ms: Option<u64>,
-    /// Only while this record is so, judged in the same step.
+    /// Only while this record is so, judged in the same step; otherwise nothing
+    /// is changed, a hold that is had already included.
     pub guard: Option<Guard>,
     /// What others read of it; at most [`MAX_NOTE_BYTES`].
     pub note: Bytes,
+}
+
+impl Take {
+    /// What can be said against it without the store. Every backend asks this
+    /// first.
+    pub(crate) fn check(&self) -> Result<(), HoldError> {
+        if self.holder.0.len() > MAX_HOLDER_BYTES {
+            return Err(HoldError::Refused("the holder's name is too long"));
+        }
+        if self.note.len() > MAX_NOTE_BYTES {
+            return Err(HoldError::Refused("the note is too large"));
+        }
+        Ok(())
+    }
+}
+
+/// What can be said against keeping or giving back `places` without the store.
+/// Every backend asks this first.
+pub(crate) const fn check_places(places: &[Place]) -> Result<(), HoldError> {
+    if places.len() > MAX_HOLDS_AT_ONCE {
+        return Err(HoldError::Refused("they are too many at once"));
+    }
+    Ok(())
 }
 
 /// What became of a [`Take`].

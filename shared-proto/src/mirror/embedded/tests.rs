@@ -17,6 +17,7 @@ use super::{Embedded, Limits};
 use crate::clock::{Clock, ManualClock, Millis, SystemClock};
 use crate::mirror::commit::{Change, Commit, CommitError, Expected, Refusal};
 use crate::mirror::conformance::Backend;
+use crate::mirror::hold::board::Board;
 use crate::mirror::key::{BREAKER, Key, Keyspace};
 use crate::mirror::log::TailError;
 use crate::mirror::record::{Body, Revision, Why};
@@ -268,6 +269,7 @@ fn broken(dir: &TempDir, clock: &ManualClock, retry_at: Millis) -> Embedded {
     let Contents { revision, rows, .. } = contents;
     let writer = Writer {
         table: Table::new(Keyspace::new("p"), 1 << 20, revision, rows),
+        board: Board::default(),
         ring,
         disk: Some(disk),
         clock: clock.clone(),

@@ -1,9 +1,11 @@
 //! The one thread that owns the embedded store.
 //!
-//! It takes what has queued, judges the commits in order, writes all of them
-//! in one transaction, and only then changes the table and the log and
-//! answers. So one flush of the disk serves every commit that waited for it,
-//! and nothing is seen or acknowledged that a killed process could lose.
+//! It takes what has queued, answers what is about holds, judges the
+//! transactions in order, writes all of them in one of the disk's, and only
+//! then changes the table and the log and answers. So one flush of the disk
+//! serves every commit that waited for it, nothing is seen or acknowledged that
+//! a killed process could lose, and a hold waits for no commit that was asked
+//! for together with it: its guard sees every commit acknowledged before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,27 +13,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::disk::{Contents, Disk};
+use super::holds::HoldJob;
 use super::ring::Ring;
 use super::table::{Batch, Table};
 use crate::clock::{Clock, Millis};
-use crate::mirror::commit::{Commit, CommitError, Committed};
+use crate::mirror::commit::{Committed, TransactError, Transaction};
+use crate::mirror::hold::board::Board;
 use crate::mirror::key::Key;
 use crate::mirror::log::{LogEntry, Position, TailError};
 use crate::mirror::record::{Record, Revision, Unreadable};
 use crate::mirror::{Health, Snapshot, Unreachable};
 
-/// Commits that share a transaction at most.
+/// Requests that are taken at a time, and so share a flush of the disk, at most.
 const BATCH_JOBS: usize = 256;
 /// Entries of the log that a reader gets at a time.
 const READ_ENTRIES: usize = 256;
 /// After a failure the file is tried again this much later, in ms.
 pub(super) const RETRY_MS: u64 = 1_000;
 
+/// Expired quiet records that a batch removes at most, beside twice its commits.
+const SWEPT: usize = 16;
+
+/// Where the outcome of a transaction goes.
+type Reply = oneshot::Sender<Result<Vec<Committed>, TransactError>>;
+
 /// A request to the thread. A caller that has gone away is not answered, and a
-/// commit whose caller has gone before its turn is not made.
+/// transaction whose caller has gone before its turn is not made.
 #[derive(Debug)]
 pub(super) enum Job {
-    Commit(Commit, oneshot::Sender<Result<Committed, CommitError>>),
+    Transact(Transaction, Reply),
+    Hold(HoldJob),
     Load(Key, oneshot::Sender<Result<Option<Record>, Unreadable>>),
     Snapshot(oneshot::Sender<Snapshot>),
     Entries(Position, oneshot::Sender<Result<Vec<LogEntry>, TailError>>),
@@ -63,6 +74,7 @@ impl StoreClock {
 /// What the thread owns.
 pub(super) struct Writer {
     pub(super) table: Table,
+    pub(super) board: Board,
     pub(super) ring: Ring,
     /// `None` for a store in memory.
     pub(super) disk: Option<Disk>,
@@ -74,15 +86,14 @@ pub(super) struct Writer {
     pub(super) retry_at: Millis,
 }
 
-/// A judged commit: its caller, and the revision it gets if the batch is stored.
-type Judged = (
-    oneshot::Sender<Result<Committed, CommitError>>,
-    Result<Revision, CommitError>,
-);
+/// A judged transaction: its caller, and the revisions that its commits get if
+/// the batch is stored.
+type Judged = (Reply, Result<Vec<Revision>, TransactError>);
 
 impl Writer {
     /// Works until told to close, or until nobody can ask any more.
     pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        self.sweep_all();
         let mut taken = Vec::with_capacity(BATCH_JOBS);
         while jobs.blocking_recv_many(&mut taken, BATCH_JOBS) > 0 {
             if let Some(closing) = self.turn(&mut taken) {
@@ -98,50 +109,66 @@ impl Writer {
         self.disk.map(Disk::close);
     }
 
-    /// Does a batch of jobs: commits first, then reads, so that a read sees
-    /// every commit that was asked for before it.
+    /// Does a batch of jobs: holds, transactions, then reads, so that a read
+    /// sees every commit that was asked for before it.
     fn turn(&mut self, jobs: &mut Vec<Job>) -> Option<oneshot::Sender<Result<(), Unreachable>>> {
-        let mut commits = Vec::new();
+        let now = self.clock.now();
+        let mut transactions = Vec::new();
         let mut reads = Vec::new();
         let mut closing = None;
         for job in jobs.drain(..) {
             match job {
-                Job::Commit(commit, reply) if closing.is_none() => commits.push((commit, reply)),
+                Job::Transact(transaction, reply) if closing.is_none() => {
+                    transactions.push((transaction, reply));
+                }
+                Job::Hold(hold) if closing.is_none() => {
+                    hold.work(&mut self.board, &self.table, now);
+                }
                 // Dropping the sender tells its caller that the store is closed.
-                Job::Commit(_, dropped) => drop(dropped),
+                late @ (Job::Transact(..) | Job::Hold(_)) => drop(late),
                 Job::Close(reply) => closing = Some(reply),
                 read @ (Job::Load(..) | Job::Snapshot(_) | Job::Entries(..)) => reads.push(read),
             }
         }
-        self.commit_all(commits);
+        self.transact_all(transactions);
         for read in reads {
             self.answer(read);
         }
         closing
     }
 
-    fn commit_all(
-        &mut self,
-        commits: Vec<(Commit, oneshot::Sender<Result<Committed, CommitError>>)>,
-    ) {
-        if commits.is_empty() {
+    /// Removes quiet records that expired long ago, as a life before this one
+    /// left them. What fails is left to the batches.
+    fn sweep_all(&mut self) {
+        let mut batch = self.table.batch();
+        self.table.sweep(&mut batch, self.clock.now(), usize::MAX);
+        if self.persist(&batch).is_ok() {
+            self.table.absorb(batch);
+        }
+    }
+
+    fn transact_all(&mut self, transactions: Vec<(Transaction, Reply)>) {
+        if transactions.is_empty() {
             return;
         }
         if let Err(unreachable) = self.revive() {
-            for (_, reply) in commits {
+            for (_, reply) in transactions {
                 reply.send(Err(unreachable.clone().into())).ok();
             }
             return;
         }
         let now = self.clock.now();
         let mut batch = self.table.batch();
-        let mut judged: Vec<Judged> = Vec::with_capacity(commits.len());
-        for (commit, reply) in commits {
+        let mut judged: Vec<Judged> = Vec::with_capacity(transactions.len());
+        for (transaction, reply) in transactions {
             if !reply.is_closed() {
-                let outcome = self.table.stage(&mut batch, commit, now);
+                let outcome = self.table.stage(&mut batch, transaction, now);
                 judged.push((reply, outcome));
             }
         }
+        // More than were added, so that they can't pile up.
+        let most = batch.commits().saturating_mul(2).saturating_add(SWEPT);
+        self.table.sweep(&mut batch, now, most);
         match self.persist(&batch) {
             Ok(()) => self.acknowledge(batch, judged),
             // Refusals too: they may be due to commits of this batch.
@@ -174,18 +201,25 @@ impl Writer {
     }
 
     fn acknowledge(&mut self, batch: Batch, judged: Vec<Judged>) {
-        let log = self.table.absorb(batch);
-        let positions: Vec<_> = log
-            .into_iter()
-            .map(|logged| self.ring.push(logged))
-            .collect();
-        let mut positions = positions.into_iter();
+        // One for each commit that was staged, in the same order.
+        let mut log = self.table.absorb(batch).into_iter();
+        let mut answers = Vec::with_capacity(judged.len());
         for (reply, outcome) in judged {
-            let outcome = outcome.map(|revision| Committed {
-                revision,
-                // One entry for each commit that was staged, in the same order.
-                position: positions.next().unwrap_or_else(|| self.ring.head()),
+            let outcome = outcome.map(|revisions| {
+                let commits = revisions.into_iter().zip(&mut log);
+                let committed = commits.map(|(revision, logged)| Committed {
+                    revision,
+                    position: match logged {
+                        Some(told) => self.ring.push(told),
+                        None => self.ring.head(),
+                    },
+                });
+                committed.collect()
             });
+            answers.push((reply, outcome));
+        }
+        // Only now: who hears of one sees it in the log already.
+        for (reply, outcome) in answers {
             reply.send(outcome).ok();
         }
         self.head.send_replace(self.ring.head());
@@ -258,7 +292,7 @@ impl Writer {
             Job::Entries(from, reply) => {
                 reply.send(self.ring.after(from, READ_ENTRIES)).ok();
             }
-            Job::Commit(..) | Job::Close(_) => {}
+            Job::Transact(..) | Job::Hold(_) | Job::Close(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Table;
 use crate::clock::Millis;
-use crate::mirror::commit::{Change, Commit, CommitError, Expected};
+use crate::mirror::commit::{Change, Commit, Expected, TransactError};
 use crate::mirror::key::{Key, Keyspace};
 use crate::mirror::log::Logged;
 
@@ -28,25 +28,32 @@ fn a_batch_is_invisible_until_absorbed_and_lost_when_dropped() {
     let now = Millis::from_epoch_ms(5);
     let mut lost = table.batch();
     let revision = table
-        .stage(&mut lost, put("a", Expected::Absent), now)
-        .unwrap();
+        .stage(&mut lost, put("a", Expected::Absent).into(), now)
+        .unwrap()[0];
     assert_eq!(revision.number(), 42, "goes on from what was stored");
     assert!(table.get("{p}:health:a").is_none());
     drop(lost);
 
     let mut batch = table.batch();
     let made = table
-        .stage(&mut batch, put("a", Expected::Absent), now)
-        .unwrap();
+        .stage(&mut batch, put("a", Expected::Absent).into(), now)
+        .unwrap()[0];
     let again = table
-        .stage(&mut batch, put("a", Expected::Revision(made)), now)
-        .unwrap();
-    let stale = table.stage(&mut batch, put("a", Expected::Revision(made)), now);
-    assert!(matches!(stale, Err(CommitError::Conflict { newest: Some(r) }) if r.revision == again));
+        .stage(&mut batch, put("a", Expected::Revision(made)).into(), now)
+        .unwrap()[0];
+    let stale = table.stage(&mut batch, put("a", Expected::Revision(made)).into(), now);
+    let Err(TransactError::Conflict { newest, at }) = stale else {
+        panic!("{stale:?}");
+    };
+    let newest: Vec<_> = newest
+        .iter()
+        .map(|(_, r)| r.as_ref().map(|r| r.revision))
+        .collect();
+    assert_eq!((newest, at), (vec![Some(again)], now));
     let gone = Commit::delete(Key::Health("a".into()), again, 1);
-    table.stage(&mut batch, gone, now).unwrap();
+    table.stage(&mut batch, gone.into(), now).unwrap();
     table
-        .stage(&mut batch, put("b", Expected::Absent), now)
+        .stage(&mut batch, put("b", Expected::Absent).into(), now)
         .unwrap();
     assert_eq!(batch.revision(), 45);
     let rows: Vec<_> = batch
@@ -61,7 +68,7 @@ fn a_batch_is_invisible_until_absorbed_and_lost_when_dropped() {
     assert_eq!(table.all().count(), 0);
     let log = table.absorb(batch);
     assert_eq!(log.len(), 4, "but the log tells every step");
-    assert!(matches!(log[2], Logged::Deleted { at, .. } if at == now));
+    assert!(matches!(log[2], Some(Logged::Deleted { at, .. }) if at == now));
     assert_eq!(table.all().count(), 1);
 }
 
@@ -70,8 +77,12 @@ fn revisions_never_go_below_those_of_the_records() {
     let seed = table(vec![]);
     let mut batch = seed.batch();
     for id in ["a", "b"] {
-        seed.stage(&mut batch, put(id, Expected::Absent), Millis::default())
-            .unwrap();
+        seed.stage(
+            &mut batch,
+            put(id, Expected::Absent).into(),
+            Millis::default(),
+        )
+        .unwrap();
     }
     let rows: Vec<_> = batch
         .rows()
