@@ -2,12 +2,14 @@
 
 mod cluster;
 mod journal;
+mod leases;
 mod log;
 mod metrics;
 
 use std::time::Duration;
 
 pub(crate) use journal::{ById, Journal, Newest, Shelf};
+pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 

@@ -9,6 +9,7 @@
 pub(crate) mod after;
 pub(crate) mod dispatch;
 pub(crate) mod facts;
+pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
 pub(crate) mod refuse;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
 use shared_proto::failure::Blame;
+use shared_proto::lease::LeaseCode;
 use shared_proto::protocol::Protocol;
 
 use crate::http::body::Held;
@@ -32,6 +34,7 @@ use crate::routing::Routing;
 use after::After;
 use dispatch::{Call, Failed, Success, Whole};
 use facts::Facts;
+use leased::Leased;
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
@@ -48,6 +51,8 @@ pub(crate) struct Admitted {
     /// The client's headers that may go upstream.
     pub(crate) headers: http::HeaderMap,
     pub(crate) key: Option<Arc<ApiKey>>,
+    /// What it said of its lease, if its key needs one.
+    pub(crate) lease: Option<leased::Context>,
     pub(crate) routing: Arc<Routing>,
     pub(crate) worker: Rc<Worker>,
 }
@@ -92,13 +97,19 @@ async fn search(
         &request.facts.model,
         request.key.as_deref(),
     )?;
-    let mut picker = Picker::new(&targets, request.key.as_deref());
+    let mut leased = Leased::select(request, &targets).await?;
+    let leases = &request.worker.node.leases;
+    let set_aside = leased.is_none().then_some(leases);
+    let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
-        let picked = next_step(request, &targets, &mut picker, &mut waits, trace).await;
+        let picked = match &mut leased {
+            Some(leased) => leased.next_step(request, &mut picker, trace).await?,
+            None => next_step(request, &targets, &mut picker, &mut waits, trace).await,
+        };
         let now = request.worker.now();
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
@@ -110,9 +121,24 @@ async fn search(
             }
             Picked::Nobody => break,
         };
-        picker.tried(&candidate);
         let mut after = After::new(request, candidate, now, probe);
-        match call.dispatch(after.candidate(), now).await {
+        if let Some(leased) = &mut leased {
+            match leased.fence(request, after.candidate()).await? {
+                Some(passage) => after.under(passage),
+                None => continue,
+            }
+        }
+        picker.tried(after.candidate());
+        let cut = after.lost();
+        let sent = tokio::select! {
+            biased;
+            sent = call.dispatch(after.candidate(), now) => sent,
+            () = cut => {
+                after.cut_short(trace);
+                return Err(LeaseCode::Lost.into());
+            }
+        };
+        match sent {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));

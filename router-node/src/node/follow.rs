@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use shared_proto::clock::Millis;
+use shared_proto::lease::LeaseTable;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
@@ -24,6 +25,7 @@ use tokio::time::timeout;
 
 use super::Node;
 use crate::actor::owner::{Heard, Reading, StoreIsBack, Stored};
+use crate::lease::desk;
 use crate::routing::Cells;
 use crate::timer::{Backoff, jittered};
 
@@ -255,9 +257,17 @@ impl Follower {
                 (self.named(unreadable), stored, None)
             }
         };
-        if let Some(key) = key {
-            let reading = None;
-            self.directory.tell(&key, Heard { stored, reading }).await;
+        match key {
+            Some(Key::Lease(_) | Key::Bound(_)) => {
+                let heard = desk::Heard(entry.clone());
+                // The desk ends with the node.
+                self.node.leases.desk.send(heard).await.ok();
+            }
+            Some(key) => {
+                let reading = None;
+                self.directory.tell(&key, Heard { stored, reading }).await;
+            }
+            None => {}
         }
         if let Some(at) = at {
             self.applied(at);
@@ -280,6 +290,7 @@ impl Follower {
             number: self.node.readings.fetch_add(1, Ordering::SeqCst).saturating_add(1),
             rewound: cause == Cause::Rewound,
         };
+        let asked_at = self.node.now();
         let snapshot = timeout(SNAPSHOT_DEADLINE, self.node.mirror.snapshot()).await;
         let snapshot = snapshot.unwrap_or_else(|_| Err(late()))?;
         let records = snapshot.records.len();
@@ -290,6 +301,9 @@ impl Follower {
         );
         metrics.read_again(cause.as_str());
         let position = snapshot.position;
+        let table = LeaseTable::from_snapshot(&snapshot, &self.keys);
+        let all = desk::HeardAll { table, asked_at };
+        self.node.leases.desk.send(all).await.ok();
         let mut held = self.by_key(snapshot);
         let keys = self.directory.0.borrow().keys();
         for key in keys {

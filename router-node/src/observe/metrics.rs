@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
+use super::leases::LeaseMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -71,6 +72,7 @@ pub(crate) struct Metrics {
     pub(crate) commits: CommitCounters,
     pub(crate) store_up: Gauge,
     pub(crate) cluster: ClusterMetrics,
+    pub(crate) leases: LeaseMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -101,6 +103,7 @@ impl Metrics {
             commits: CommitCounters::default(),
             store_up: Gauge::default(),
             cluster: ClusterMetrics::new(),
+            leases: LeaseMetrics::default(),
         };
         metrics.register();
         metrics
@@ -195,6 +198,7 @@ impl Metrics {
             self.store_up.clone(),
         );
         self.cluster.register(r);
+        self.leases.register(r);
     }
 
     /// Counts a finished request.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shared_proto::clock::Millis;
 use shared_proto::failure::Failure;
+use shared_proto::lease::LeaseCode;
 use shared_proto::stream::Quirk;
 use tokio::time::Instant;
 
@@ -17,7 +18,9 @@ use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
+use super::refuse;
 use crate::http::reply::ClientError;
+use crate::lease::passage::Passage;
 use crate::routing::InFlight;
 
 /// Tells the owners how an attempt ended, and waits for the mirror.
@@ -35,6 +38,8 @@ pub(crate) struct After {
     trace: Option<Trace>,
     settled: bool,
     attempts: usize,
+    /// Its place in flight, under a lease.
+    passage: Option<Passage>,
     /// Freed when the attempt is over.
     _in_flight: InFlight,
 }
@@ -57,6 +62,23 @@ impl After {
             trace: None,
             settled: false,
             attempts: 1,
+            passage: None,
+        }
+    }
+
+    /// The attempt goes out under a lease.
+    pub(crate) fn under(&mut self, passage: Passage) {
+        self.passage = Some(passage);
+    }
+
+    /// Resolves when the lease is lost that it goes out under.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + use<> {
+        let lost = self.passage.as_ref().map(Passage::lost);
+        async move {
+            match lost {
+                Some(lost) => lost.await,
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -70,9 +92,27 @@ impl After {
         &self.candidate
     }
 
-    /// Resolves when the node can't wait for the answer's end.
-    pub(crate) fn cut(&self) -> impl Future<Output = ()> + use<> {
-        self.request.worker.node.stop.cut()
+    /// Resolves when the answer has to end: the node can't wait any longer, or
+    /// the lease is lost. What the client is told.
+    pub(crate) fn cut(&self) -> impl Future<Output = ClientError> + use<> {
+        let stop = self.request.worker.node.stop.cut();
+        let lost = self.lost();
+        async move {
+            tokio::select! {
+                biased;
+                () = lost => LeaseCode::Lost.into(),
+                () = stop => refuse::shutting_down(),
+            }
+        }
+    }
+
+    /// The attempt is given up before its answer was committed.
+    pub(crate) fn cut_short(&mut self, trace: &mut Trace) {
+        let attempt = Attempt {
+            outcome: "cancelled",
+            ..self.attempt()
+        };
+        trace.edit(|record| record.attempts.push(attempt));
     }
 
     /// The trace goes with the answer from here on.
@@ -193,7 +233,7 @@ impl After {
         (failure, telling)
     }
 
-    /// The node cuts the stream short, which is not the upstream's fault.
+    /// The stream is cut short, which is not the upstream's fault.
     pub(crate) fn stream_cut(&mut self, error: &ClientError) {
         self.cancelled();
         if let Some(trace) = &mut self.trace {

@@ -69,7 +69,11 @@ impl Decision {
     pub(super) fn load(owner: Option<&OwnerHash>, connections: &[&ConnectionId]) -> Self {
         let bounds = connections.iter().map(|&id| Key::Bound(id.clone()));
         Self::Load(Wanted {
-            records: owner.map(OwnerHash::key).into_iter().chain(bounds).collect(),
+            records: owner
+                .map(OwnerHash::key)
+                .into_iter()
+                .chain(bounds)
+                .collect(),
             in_flight: Vec::new(),
         })
     }

@@ -18,12 +18,7 @@ use crate::mirror::record::BodyError;
 /// Giving back what the same owner, generation and key has given back already
 /// is answered as the first time. Everything else that is not this active
 /// lease is [`LeaseCode::FenceStale`].
-pub fn release(
-    seen: &Seen<'_>,
-    presented: &Presented,
-    reason: EndReason,
-    now: Millis,
-) -> Decision {
+pub fn release(seen: &Seen<'_>, presented: &Presented, reason: EndReason, now: Millis) -> Decision {
     let now = seen.now(now);
     let owner = &presented.owner;
     let found = match readable(seen.lease(owner), || Decision::load(Some(owner), &[])) {
@@ -31,9 +26,7 @@ pub fn release(
         Err(decision) => return decision,
     };
     match found.map(|found| (found, found.body.state(now))) {
-        Some((found, LeaseState::Active)) => {
-            end(seen, owner, found, End { reason, at: now }, None)
-        }
+        Some((found, LeaseState::Active)) => end(seen, owner, found, End { reason, at: now }, None),
         Some((found, LeaseState::Released)) => Decision::answer(found),
         Some((_, LeaseState::Expired | LeaseState::Invalidated)) | None => {
             Decision::refuse(LeaseCode::FenceStale)

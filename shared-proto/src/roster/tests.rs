@@ -53,7 +53,10 @@ fn a_newer_note_is_read_as_far_as_it_is_known() {
         mood: "good",
     };
     let read = Note::from_bytes(&rmp_serde::to_vec_named(&newer).unwrap());
-    assert_eq!((read.format, read.role, read.in_flight), (9, Role::Other, 5));
+    assert_eq!(
+        (read.format, read.role, read.in_flight),
+        (9, Role::Other, 5)
+    );
     assert_eq!(read.version, "7.0.0");
 }
 

@@ -64,7 +64,10 @@ pub(in crate::lease::tests) fn exclusive(store: &Store) -> Checked {
             continue;
         }
         if let Some(other) = of.insert(&lease.connection, owner) {
-            return Err(format!("1: {owner:?} and {other:?} own {}", lease.connection));
+            return Err(format!(
+                "1: {owner:?} and {other:?} own {}",
+                lease.connection
+            ));
         }
         let bound = bounds.get(&lease.connection).map(|(bound, _)| bound);
         let agrees = bound.is_some_and(|bound| {
@@ -80,7 +83,9 @@ pub(in crate::lease::tests) fn exclusive(store: &Store) -> Checked {
     for (connection, (bound, _)) in &bounds {
         let is_alive = bound.end.is_none() && bound.expires_at > store.now;
         if is_alive && of.get(connection) != Some(&&bound.owner) {
-            return Err(format!("1: {connection} is bound by a lease that is not: {bound:?}"));
+            return Err(format!(
+                "1: {connection} is bound by a lease that is not: {bound:?}"
+            ));
         }
     }
     Ok(())
@@ -123,13 +128,15 @@ pub(in crate::lease::tests) fn handed_over(
             return Err(format!("3: {connection} was taken from {last:?}"));
         }
         let is_late = over.is_some_and(|over| over.plus(rules.handover_grace_ms()) <= after.now);
-        let mut others = underway.iter().filter(|u| {
-            u.connection == connection && u.owner != bound.owner && !u.is_lost
-        });
+        let mut others = underway
+            .iter()
+            .filter(|u| u.connection == connection && u.owner != bound.owner && !u.is_lost);
         if let Some(other) = others.next()
             && !is_late
         {
-            return Err(format!("3: {bound:?} has {connection} before {other:?} is done"));
+            return Err(format!(
+                "3: {bound:?} has {connection} before {other:?} is done"
+            ));
         }
     }
     Ok(())

@@ -146,9 +146,7 @@ impl Op {
                 acquire(&seen, &ask, rules, now)
             }
             (Ask::Renew(g), _) => renew(&seen, &self.presented(*g), rules, now),
-            (Ask::Release(g), _) => {
-                release(&seen, &self.presented(*g), EndReason::OwnerExit, now)
-            }
+            (Ask::Release(g), _) => release(&seen, &self.presented(*g), EndReason::OwnerExit, now),
             (Ask::Status(g), _) => status(&seen, &self.presented(*g), now),
             (Ask::Expire, _) => expire(&seen, &self.owner, now),
             (Ask::Revoke(generation), _) => {
@@ -220,7 +218,10 @@ impl Op {
     pub(in crate::lease::tests) fn answered(&mut self, reply: Reply, now: Millis) -> Option<Ended> {
         self.judged_at = now;
         self.rounds += 1;
-        assert!(self.rounds <= MAX_ROUNDS, "it goes round in circles: {self:?}");
+        assert!(
+            self.rounds <= MAX_ROUNDS,
+            "it goes round in circles: {self:?}"
+        );
         match reply {
             Reply::Loaded(records, counts) => {
                 for (key, record) in records {

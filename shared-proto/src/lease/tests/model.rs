@@ -168,7 +168,9 @@ impl Sizes {
             return;
         };
         // What is done is done at once: only questions are left standing.
-        let ended = op.answered(reply, now).or_else(|| op.question(self.around()).err());
+        let ended = op
+            .answered(reply, now)
+            .or_else(|| op.question(self.around()).err());
         if let Some(ended) = ended {
             end(world, at, ended);
         }
@@ -290,7 +292,11 @@ impl Model for Sizes {
         if budget.ticks > 0 {
             actions.push(Action::Tick);
         }
-        if world.replica.as_ref().is_some_and(|replica| *replica != world.store) {
+        if world
+            .replica
+            .as_ref()
+            .is_some_and(|replica| *replica != world.store)
+        {
             actions.push(Action::Replicate);
             actions.push(Action::Failover);
         }
@@ -334,7 +340,9 @@ impl Model for Sizes {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("the invariants hold", |_, world: &World| world.broken.is_none()),
+            Property::always("the invariants hold", |_, world: &World| {
+                world.broken.is_none()
+            }),
             Property::sometimes("a connection changes hands", |_, world: &World| {
                 world.met.changed_hands
             }),
@@ -382,5 +390,12 @@ const NONE: Budget = Budget {
 
 #[test]
 fn time_passes() {
-    explore(Budget { ticks: 3, operations: 4, ..NONE }, false);
+    explore(
+        Budget {
+            ticks: 3,
+            operations: 4,
+            ..NONE
+        },
+        false,
+    );
 }

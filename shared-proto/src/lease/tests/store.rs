@@ -113,7 +113,11 @@ impl Store {
             newest: keys().map(|key| (key.clone(), self.load(key))).collect(),
             at: self.now,
         };
-        if !transaction.guards.iter().all(|guard| self.holds_guard(guard)) {
+        if !transaction
+            .guards
+            .iter()
+            .all(|guard| self.holds_guard(guard))
+        {
             return Err(conflict());
         }
         for commit in &transaction.commits {

@@ -102,7 +102,9 @@ impl Shared {
     pub(super) async fn call(&self, call: &Call<'_>) -> Result<Answer, Unreachable> {
         let asked = Instant::now();
         let (value, generation) = self
-            .run(asked, async |mut connection| call.send(&mut connection).await)
+            .run(asked, async |mut connection| {
+                call.send(&mut connection).await
+            })
             .await?;
         let answer = self.answered(value, asked);
         let answer = answer.map_err(|fault| self.failed(generation, fault))?;

@@ -174,10 +174,13 @@ impl Stored {
     /// Why it was not made, by the rule that every store decides by.
     fn judge(self, transaction: &Transaction, at: Millis) -> TransactError {
         let guards = transaction.guards.iter().zip(&self.0);
-        let fenced = guards.clone().any(|(guard, stored)| !holds(guard, stored.as_ref(), at));
+        let fenced = guards
+            .clone()
+            .any(|(guard, stored)| !holds(guard, stored.as_ref(), at));
         let states = self.0.iter().skip(transaction.guards.len());
         let refused = transaction.commits.iter().zip(states);
-        let refused = refused.map(|(commit, stored)| commit.decide(stored.as_ref().map(Result::as_ref)));
+        let refused =
+            refused.map(|(commit, stored)| commit.decide(stored.as_ref().map(Result::as_ref)));
         match refused.filter_map(Result::err).next() {
             Some(CommitError::Refused(refusal)) if !fenced => TransactError::Refused(refusal),
             Some(CommitError::Conflict { .. } | CommitError::Refused(_)) | None if fenced => {
