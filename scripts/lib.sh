@@ -12,7 +12,7 @@ die() {
     exit 1
 }
 
-# Installs Debian packages.
+# Installs Debian packages, without starting the servers in them.
 install_packages() {
     say "installing $* (Debian packages)"
     local as_root=()
@@ -21,9 +21,31 @@ install_packages() {
         as_root=(sudo)
     fi
     command -v apt-get >/dev/null || die "please install: $*"
-    "${as_root[@]}" apt-get update -q
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -q --no-install-recommends "$@"
+    # While this file says 101, no package starts a server.
+    local policy=/usr/sbin/policy-rc.d forbids=0 failed=0
+    if [ ! -e "$policy" ]; then
+        forbids=1
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" install -m 755 /dev/stdin "$policy"
+    fi
+    { "${as_root[@]}" apt-get update -q &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -q --no-install-recommends "$@"; } || failed=1
+    [ "$forbids" -eq 0 ] || "${as_root[@]}" rm "$policy"
+    [ "$failed" -eq 0 ] || die "could not install: $*"
+}
+
+# The servers that tests and clusters of local processes need.
+need_servers() {
+    local missing=()
+    command -v redis-server >/dev/null || missing+=(redis-server)
+    command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
+    command -v redis-cli >/dev/null || missing+=(redis-tools)
+    PATH="$PATH:/usr/sbin" command -v nginx >/dev/null || missing+=(nginx)
+    # A process whose clock is wrong.
+    command -v faketime >/dev/null || missing+=(faketime)
+    if [ "${#missing[@]}" -gt 0 ]; then
+        install_packages "${missing[@]}"
+    fi
 }
 
 # What every build needs: Rust, and a linker.

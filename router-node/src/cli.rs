@@ -11,7 +11,7 @@ use shared_proto::config::{Env as _, Overrides, Problem, schema};
 
 use crate::config::{Origin, Seen};
 use crate::node::{self, StartError};
-use crate::observe::init_log;
+use crate::observe::{Spans, Telemetry, init_log};
 
 /// Puts one URL in front of many LLM accounts, and knows which of them may be
 /// used now.
@@ -33,7 +33,8 @@ set (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, ...) besides the built-i
 simulated provider.
 
 Variables: OMNIROUTE_CONFIG, OMNIROUTE_LISTEN, OMNIROUTE_ADMIN_LISTEN,
-OMNIROUTE_STORE_URL, OMNIROUTE_ADMIN_TOKEN, OMNIROUTE_NODE_ID, RUST_LOG.";
+OMNIROUTE_STORE_URL, OMNIROUTE_ADMIN_TOKEN, OMNIROUTE_NODE_ID, RUST_LOG, and the
+standard OTEL_* (OTEL_EXPORTER_OTLP_ENDPOINT switches tracing on).";
 
 #[derive(Debug, Args)]
 struct Start {
@@ -79,13 +80,29 @@ pub fn main() -> ExitCode {
 }
 
 fn start(start: Start) -> ExitCode {
-    let _flush = init_log(ProcessEnv.var("RUST_LOG").as_deref());
+    let (telemetry, warnings) = Telemetry::start(&ProcessEnv);
+    let tracer = telemetry.as_ref().map(Telemetry::tracer);
+    let _flush = init_log(ProcessEnv.var("RUST_LOG").as_deref(), tracer);
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    if let Some(telemetry) = &telemetry {
+        tracing::info!(collector = telemetry.address(), "requests are traced");
+    }
+    let code = run(start, telemetry.as_ref().map(Telemetry::spans));
+    if let Some(telemetry) = telemetry {
+        telemetry.stop();
+    }
+    code
+}
+
+fn run(start: Start, spans: Option<Spans>) -> ExitCode {
     let overrides = Overrides {
         listen: start.listen,
         store: start.store,
     };
     let origin = Origin::find(start.file.config, overrides);
-    match actix::System::new().block_on(node::run(origin)) {
+    match actix::System::new().block_on(node::run(origin, spans)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Config(problems)) => {
             for problem in &problems {

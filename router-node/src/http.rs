@@ -104,7 +104,8 @@ fn refused_call(
 ) -> HttpResponse {
     let id: Arc<str> = request_id(request).into();
     let observer = Arc::clone(&worker.node.observer);
-    Trace::begin(Arc::clone(&id), protocol, worker.now(), observer).refused(error);
+    let (now, headers) = (worker.now(), request.headers());
+    Trace::begin(Arc::clone(&id), protocol, now, headers, observer).refused(error);
     let shape = protocol.map_or_else(|| shape_of(request), Shape::from);
     error.response(shape, &id)
 }

@@ -10,7 +10,7 @@
 //! | session leases: fence, table, what is in flight | `lease` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
-//! | log, metrics, recent requests | `observe` |
+//! | log, metrics, recent requests, traces | `observe` |
 
 mod actor;
 pub mod cli;

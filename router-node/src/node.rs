@@ -27,7 +27,7 @@ use crate::actor::owner::Shared;
 use crate::config::{Origin, Seen};
 use crate::http;
 use crate::lease::Leases;
-use crate::observe::{Observer, Shelf};
+use crate::observe::{Observer, Shelf, Spans};
 use crate::routing::{Routing, build};
 use crate::upstream::Clients;
 use crate::welcome;
@@ -141,8 +141,8 @@ pub(crate) struct Listener {
     pub(crate) loopback: bool,
 }
 
-/// Runs a node until it is told to stop.
-pub async fn run(origin: Origin) -> Result<(), StartError> {
+/// Runs a node until it is told to stop. Requests are traced as `spans` says.
+pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), StartError> {
     let seen = origin.read(&Seen::default());
     let mut seen = seen.map_err(StartError::Config)?;
     let loaded = origin.load(&mut seen).map_err(StartError::Config)?;
@@ -150,7 +150,7 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
         tracing::warn!("{warning}");
     }
     let config = Arc::new(loaded.config);
-    let (node, registry, follower) = start(Arc::clone(&config)).await?;
+    let (node, registry, follower) = start(Arc::clone(&config), spans).await?;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
     let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
@@ -179,12 +179,15 @@ pub async fn run(origin: Origin) -> Result<(), StartError> {
     Ok(result?)
 }
 
-async fn start(config: Arc<Config>) -> Result<(Arc<Node>, Registry, Follower), StartError> {
+async fn start(
+    config: Arc<Config>,
+    spans: Option<Spans>,
+) -> Result<(Arc<Node>, Registry, Follower), StartError> {
     let prefix = config.store.prefix.clone();
     let shared_store = matches!(config.store.url, StoreUrl::Redis(_));
     let (mirror, snapshot) = store::open(&config.store).await?;
     let position = snapshot.as_ref().map(|snapshot| snapshot.position);
-    let observer = Arc::new(Observer::new());
+    let observer = Arc::new(Observer::new(spans));
     observer.metrics.store_up.set(i64::from(snapshot.is_some()));
     let readings = Arc::new(AtomicU64::new(0));
     let leases = Leases::start(

@@ -1,10 +1,12 @@
-//! What operators see: the log, the metrics and the journal of recent requests.
+//! What operators see: the log, the metrics, the journal of recent requests,
+//! and traces where a collector is named.
 
 mod cluster;
 mod journal;
 mod leases;
 mod log;
 mod metrics;
+mod telemetry;
 
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ pub(crate) use journal::{ById, Journal, Newest, Shelf};
 pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
+pub(crate) use telemetry::Spans;
+pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
 
 use crate::request::trace::Record;
 
@@ -19,14 +23,17 @@ use crate::request::trace::Record;
 pub(crate) struct Observer {
     pub(crate) metrics: Metrics,
     pub(crate) journal: Journal,
+    /// How requests are traced, where they are.
+    pub(crate) spans: Option<Spans>,
 }
 
 impl Observer {
     /// An observer with empty counters and an empty journal.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(spans: Option<Spans>) -> Self {
         Self {
             metrics: Metrics::new(),
             journal: Journal::new(),
+            spans,
         }
     }
 

@@ -34,7 +34,7 @@ use crate::routing::Routing;
 use after::After;
 use dispatch::{Call, Failed, Success, Whole};
 use facts::Facts;
-use leased::Leased;
+use leased::{Cleared, Leased};
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
@@ -110,7 +110,6 @@ async fn search(
             Some(leased) => leased.next_step(request, &mut picker, trace).await?,
             None => next_step(request, &targets, &mut picker, &mut waits, trace).await,
         };
-        let now = request.worker.now();
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
             Picked::Wait(wait) => {
@@ -121,24 +120,15 @@ async fn search(
             }
             Picked::Nobody => break,
         };
-        let mut after = After::new(request, candidate, now, probe);
-        if let Some(leased) = &mut leased {
-            match leased.fence(request, after.candidate()).await? {
-                Some(passage) => after.under(passage),
-                None => continue,
-            }
-        }
-        picker.tried(after.candidate());
-        let cut = after.lost();
-        let sent = tokio::select! {
-            biased;
-            sent = call.dispatch(after.candidate(), now) => sent,
-            () = cut => {
-                after.cut_short(trace);
-                return Err(LeaseCode::Lost.into());
-            }
+        let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
+            Cleared::Go(passage) => passage,
+            Cleared::Again => continue,
         };
-        match sent {
+        picker.tried(&candidate);
+        let now = request.worker.now();
+        let mut after = After::new(request, candidate, now, probe, trace);
+        after.under(passage);
+        match attempt(&call, &mut after, now, trace).await? {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));
@@ -165,6 +155,22 @@ async fn search(
         now: request.worker.now(),
     };
     Err(refusal.answer(trace))
+}
+
+/// Makes one attempt; the error is that its lease is lost meanwhile.
+async fn attempt(
+    call: &Call<'_>,
+    after: &mut After,
+    now: Millis,
+    trace: &mut Trace,
+) -> Result<Result<Success, Failed>, ClientError> {
+    tokio::select! {
+        biased;
+        () = after.lost() => {}
+        sent = call.dispatch(after.candidate(), now) => return Ok(sent),
+    }
+    after.cut_short(trace);
+    Err(LeaseCode::Lost.into())
 }
 
 /// Decides what the plan does next.

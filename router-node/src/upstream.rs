@@ -6,6 +6,7 @@
 
 pub(crate) mod answer;
 mod connector;
+mod single;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use hyper_util::rt::TokioTimer;
 
 pub(crate) use connector::ProxyError;
 use connector::{ConnectTimedOut, Connector, Served};
+pub(crate) use single::{CallError, Single};
 
 /// Idle upstream connections kept for each host and worker.
 const IDLE_PER_HOST: usize = 256;

@@ -11,6 +11,8 @@
 mod bad_input;
 mod breaker;
 mod cases;
+mod cluster_outage;
+mod cluster_state;
 mod configuration;
 mod cooldown;
 mod disconnect;
@@ -35,4 +37,5 @@ mod store;
 mod stream_after;
 mod stream_before;
 mod stream_wire;
+mod telemetry;
 mod traces;

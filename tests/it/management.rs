@@ -125,6 +125,7 @@ async fn every_route_of_it_has_the_same_rule() {
         ("GET", "/api/resilience/connections"),
         ("POST", "/api/resilience/reset"),
         ("POST", "/api/connections/a/reset"),
+        ("GET", "/api/nodes"),
         ("GET", "/api/requests"),
         ("GET", "/api/requests/some-id"),
         ("GET", "/api/no-such-thing"),

@@ -112,10 +112,13 @@ impl Sentinel {
     /// Asks for a failover without a failure and waits for it.
     pub async fn fail_over(&self) {
         let master = self.master_at().await;
-        let reply = self.sentinels[0]
-            .call(&["SENTINEL", "FAILOVER", MASTER])
-            .await;
-        assert_eq!(reply, Resp::Simple("OK".into()));
+        // Refused until the sentinel has heard that the other one follows.
+        eventually("a sentinel begins the failover", || async {
+            let words = ["SENTINEL", "FAILOVER", MASTER];
+            let reply = self.sentinels[0].call(&words).await;
+            (reply == Resp::Simple("OK".into())).then_some(())
+        })
+        .await;
         self.taken_over(1 - master).await;
     }
 

@@ -9,13 +9,18 @@ use actix::prelude::*;
 use shared_proto::clock::Millis;
 use shared_proto::mirror::commit::{Commit, CommitError, Committed, Expected};
 use shared_proto::mirror::key::Key;
-use shared_proto::mirror::record::{Record, Revision};
 use shared_proto::mirror::{Mirror, Unreachable};
 use tokio::sync::oneshot;
 
 use super::machine::Machine;
-use super::replica::{Holds, News, Rebased, Replica, Source};
+use super::replica::{Holds, Rebased, Replica};
 use crate::timer::{Backoff, jittered};
+
+mod news;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use news::{Heard, Reading, StoreIsBack, Stored};
 
 /// Reports waiting in an owner's mailbox; a reporter past it waits its turn.
 const MAILBOX: usize = 256;
@@ -26,9 +31,6 @@ const MAX_WAITING: usize = 1024;
 /// How long after a failed commit the next one is tried: longer each time, up
 /// to the second value. The follower tells owners when the store is back.
 const RETRY: Backoff = Backoff::between(Duration::from_secs(1), Duration::from_secs(8));
-/// How long after the store's return, so that owners do not come all at once.
-const BACK: Duration = Duration::from_millis(250);
-
 /// Where an owner's published state goes.
 pub(crate) trait Publish<M>: Unpin + 'static {
     /// Called after every change, before anybody is told of it.
@@ -210,7 +212,10 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
     /// Tells everybody whose event is in the mirror.
     fn settle(&mut self, up_to: u64) {
         while self.waiting.front().is_some_and(|w| w.ticket <= up_to) {
-            if let Some(Waiting { outcome, reporter, .. }) = self.waiting.pop_front() {
+            if let Some(Waiting {
+                outcome, reporter, ..
+            }) = self.waiting.pop_front()
+            {
                 // A reporter that went away needs no answer.
                 reporter.send(outcome).ok();
             }
@@ -219,13 +224,20 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
 
     /// After the replica took a newer record.
     fn rebased(&mut self, rebased: Option<Rebased<M>>, ctx: &mut Context<Self>) {
-        let Some(Rebased { stored_up_to, again }) = rebased else {
+        let Some(Rebased {
+            stored_up_to,
+            again,
+        }) = rebased
+        else {
             return;
         };
         self.settle(stored_up_to);
         let mut again = again.into_iter().peekable();
         for mut waiting in std::mem::take(&mut self.waiting) {
-            while again.next_if(|event| event.ticket < waiting.ticket).is_some() {}
+            while again
+                .next_if(|event| event.ticket < waiting.ticket)
+                .is_some()
+            {}
             // One that is no longer known is dropped: nothing is promised.
             let Some(event) = again.next_if(|event| event.ticket == waiting.ticket) else {
                 continue;
@@ -327,6 +339,39 @@ impl<M: Machine, P: Publish<M>> Handler<Report<M>> for Owner<M, P> {
     }
 }
 
+/// Tells `owner` and waits until its view shows it. Once this was polled, the
+/// event is on its way whatever becomes of the caller.
+pub(crate) async fn report<M: Machine, P: Publish<M>>(
+    owner: &Addr<Owner<M, P>>,
+    event: M::Event,
+) -> Option<Reported<M>> {
+    let (reply, answer) = oneshot::channel();
+    match owner.try_send(Tell { event, reply }) {
+        Ok(()) => answer.await.ok(),
+        // It waits its turn, and is lost if the caller does not wait.
+        Err(SendError::Full(Tell { event, .. })) => owner.send(Report(event)).await.ok(),
+        Err(SendError::Closed(_)) => None,
+    }
+}
+
+/// A report that is handled although nobody waits for the answer any more,
+/// which [`Report`] is not.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Tell<M: Machine> {
+    event: M::Event,
+    reply: oneshot::Sender<Reported<M>>,
+}
+
+impl<M: Machine, P: Publish<M>> Handler<Tell<M>> for Owner<M, P> {
+    type Result = ();
+
+    fn handle(&mut self, Tell { event, reply }: Tell<M>, ctx: &mut Context<Self>) {
+        let reported = self.handle(Report(event), ctx);
+        reply.send(reported).ok();
+    }
+}
+
 /// New numbers after a reload.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -339,72 +384,3 @@ impl<M: Machine, P: Publish<M>> Handler<NewRules<M>> for Owner<M, P> {
         self.rules = rules;
     }
 }
-
-/// What the mirror holds of a thing, as it is told to the thing's owner.
-#[derive(Clone, Debug)]
-pub(crate) enum Stored {
-    /// This record.
-    Record(Record),
-    /// Something of no use, and how a commit on top of it has to expect it.
-    Unreadable(Expected),
-    /// Nothing; the revision of its deletion where that is known.
-    Nothing(Option<Revision>),
-}
-
-/// Tells an owner what the mirror holds. Answered when its view shows it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct Heard {
-    pub(crate) stored: Stored,
-    /// Set when it is from a snapshot instead of the log.
-    pub(crate) reading: Option<Reading>,
-}
-
-/// One reading of a snapshot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    /// Its number among [`Shared::readings`].
-    pub(crate) number: u64,
-    /// The store is known to have gone back.
-    pub(crate) rewound: bool,
-}
-
-impl<M: Machine, P: Publish<M>> Handler<Heard> for Owner<M, P> {
-    type Result = ();
-
-    fn handle(&mut self, Heard { stored, reading }: Heard, ctx: &mut Context<Self>) {
-        let source = reading.map_or(Source::Log, |reading| Source::Snapshot {
-            rewound: reading.rewound,
-            fresh: self.heard_in >= reading.number,
-        });
-        let holds = self.read(stored);
-        let now = self.shared.mirror.now();
-        let rebased = self
-            .replica
-            .hear(News { holds, source }, now, &self.rules);
-        self.rebased(rebased, ctx);
-        // Where the store holds nothing, there is nothing to find either.
-        self.unread &= reading.is_none();
-        self.commit(ctx);
-    }
-}
-
-/// Tells an owner that the store is back: what waits is tried soon.
-#[derive(Clone, Copy, Message)]
-#[rtype(result = "()")]
-pub(crate) struct StoreIsBack;
-
-impl<M: Machine, P: Publish<M>> Handler<StoreIsBack> for Owner<M, P> {
-    type Result = ();
-
-    fn handle(&mut self, _: StoreIsBack, ctx: &mut Context<Self>) {
-        if let Some(retry) = self.retry.take() {
-            ctx.cancel_future(retry);
-            self.failures = 0;
-            self.retry_after(jittered(BACK), ctx);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

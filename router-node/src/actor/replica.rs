@@ -27,8 +27,11 @@ const ACKNOWLEDGED_MS: u64 = 60_000;
 /// a store that comes back has in its queue.
 const MAX_UNSURE: usize = 8;
 
+mod news;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use news::{Holds, News, Source};
 
 /// A machine's state with its place in the mirror. Pure.
 pub(crate) struct Replica<M: Machine> {
@@ -69,60 +72,6 @@ struct Tried<M> {
     events: usize,
     /// The newest of them.
     up_to: u64,
-}
-
-/// What the mirror holds of one thing.
-pub(crate) enum Holds<M> {
-    /// This state.
-    State(M, Revision),
-    /// Something that this version can't read, and how a commit on top of it
-    /// has to expect it. The state stays as it is known here.
-    Unreadable(Expected),
-    /// Nothing; the revision of its deletion where that is known.
-    Nothing(Option<Revision>),
-}
-
-impl<M> Holds<M> {
-    fn revision(&self) -> Option<Revision> {
-        match self {
-            Self::State(_, revision) | Self::Unreadable(Expected::Revision(revision)) => {
-                Some(*revision)
-            }
-            Self::Nothing(deleted) => *deleted,
-            Self::Unreadable(Expected::Absent | Expected::Corrupt) => None,
-        }
-    }
-
-    fn expected(&self) -> Expected {
-        match self {
-            Self::State(_, revision) => Expected::Revision(*revision),
-            Self::Unreadable(expected) => *expected,
-            Self::Nothing(_) => Expected::Absent,
-        }
-    }
-}
-
-/// What was heard of the mirror.
-pub(crate) struct News<M> {
-    /// What it holds.
-    pub(crate) holds: Holds<M>,
-    /// From where.
-    pub(crate) source: Source,
-}
-
-/// Where news comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The change log: only what is newer than what is known is news.
-    Log,
-    /// A snapshot: what it says holds, older or not.
-    Snapshot {
-        /// The store is known to have gone back.
-        rewound: bool,
-        /// Whether this owner has heard from the store itself since the
-        /// reading began: then an older record is the snapshot's age.
-        fresh: bool,
-    },
 }
 
 /// What became of events when a newer record was taken.
@@ -334,13 +283,12 @@ impl<M: Machine> Replica<M> {
     fn defer(&mut self, news: News<M>) {
         let before = self.deferred.take().map(|news| news.source);
         let source = match (before, news.source) {
-            (
-                Some(Source::Snapshot { rewound: a, fresh }),
-                Source::Snapshot { rewound: b, .. },
-            ) => Source::Snapshot {
-                rewound: a || b,
-                fresh,
-            },
+            (Some(Source::Snapshot { rewound: a, fresh }), Source::Snapshot { rewound: b, .. }) => {
+                Source::Snapshot {
+                    rewound: a || b,
+                    fresh,
+                }
+            }
             (Some(snapshot @ Source::Snapshot { .. }), Source::Log) => snapshot,
             (_, source) => source,
         };

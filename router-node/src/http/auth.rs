@@ -58,10 +58,7 @@ pub(crate) fn client(
 }
 
 /// Lets a client of the lease endpoint in, which always has a key.
-pub(crate) fn lessee(
-    request: &HttpRequest,
-    routing: &Routing,
-) -> Result<Arc<ApiKey>, LeaseCode> {
+pub(crate) fn lessee(request: &HttpRequest, routing: &Routing) -> Result<Arc<ApiKey>, LeaseCode> {
     let key = presented(request).ok_or(LeaseCode::AuthenticationRequired)?;
     let known = known(routing, key).ok_or(LeaseCode::ApiKeyInvalid)?;
     Ok(Arc::clone(known))

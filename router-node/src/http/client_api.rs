@@ -76,7 +76,8 @@ async fn serve(
     let id: Arc<str> = request_id(&request).into();
     let shape = Shape::from(protocol);
     let observer = Arc::clone(&worker.node.observer);
-    let mut trace = Trace::begin(Arc::clone(&id), Some(protocol), worker.now(), observer);
+    let (now, headers) = (worker.now(), request.headers());
+    let mut trace = Trace::begin(Arc::clone(&id), Some(protocol), now, headers, observer);
     let admitted = tokio::select! {
         biased;
         admitted = admit(protocol, &worker, &request, payload, &mut trace) => admitted,

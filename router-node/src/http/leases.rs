@@ -44,17 +44,19 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
 /// Answers a browser's question which headers it may send. Which sites may is
 /// not said: this router serves none.
 pub(super) fn preflight() -> Route {
-    web::route().method(actix_web::http::Method::OPTIONS).to(async |request: HttpRequest| {
-        let allowed = format!(
-            "authorization, content-type, x-api-key, x-request-id, {OWNER}, {GENERATION}"
-        );
-        let mut response = HttpResponse::NoContent();
-        stamp(&mut response, &request_id(&request));
-        response
-            .insert_header(("access-control-allow-methods", "POST"))
-            .insert_header(("access-control-allow-headers", allowed))
-            .finish()
-    })
+    web::route()
+        .method(actix_web::http::Method::OPTIONS)
+        .to(async |request: HttpRequest| {
+            let allowed = format!(
+                "authorization, content-type, x-api-key, x-request-id, {OWNER}, {GENERATION}"
+            );
+            let mut response = HttpResponse::NoContent();
+            stamp(&mut response, &request_id(&request));
+            response
+                .insert_header(("access-control-allow-methods", "POST"))
+                .insert_header(("access-control-allow-headers", allowed))
+                .finish()
+        })
 }
 
 async fn serve(Here(worker): Here, request: HttpRequest, payload: web::Payload) -> HttpResponse {

@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use actix::prelude::*;
 use shared_proto::clock::Millis;
-use shared_proto::lease::{
-    Flight, Lease, LeaseRules, OwnerHash, Stored, take as take_under,
-};
+use shared_proto::lease::{Flight, Lease, LeaseRules, OwnerHash, Stored, take as take_under};
 use shared_proto::mirror::hold::{HoldError, Holder, MAX_HOLDS_AT_ONCE, Place};
 use shared_proto::mirror::{LoadError, Mirror};
 use tokio::sync::watch::Sender;

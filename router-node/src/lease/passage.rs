@@ -1,6 +1,8 @@
 //! The fence before each attempt: whether the lease stands, and a place among
 //! what is in flight, in one step of the store.
 
+use std::time::Duration;
+
 use actix::Addr;
 use shared_proto::id::ConnectionId;
 use shared_proto::lease::{
@@ -8,11 +10,14 @@ use shared_proto::lease::{
 };
 use shared_proto::mirror::hold::{Holder, Taken};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::desk::TakeOff;
 use super::keeper::{Keeper, Left, PLACE_TTL_MS};
 use super::{DEADLINE, Leases};
+
+/// An answer of the fence counts if it came within this time.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// A request in flight under a lease, from before it asks the fence until it
 /// is dropped.
@@ -80,6 +85,7 @@ impl Leases {
         binding: &mut Binding,
     ) -> Result<Passage, Barred> {
         for _ in 0..MAX_FENCES {
+            let asked_at = Instant::now();
             let (passage, holder) = self.take_off(presented, connection, binding).await?;
             let asked = take(
                 presented,
@@ -89,7 +95,9 @@ impl Leases {
                 PLACE_TTL_MS,
             );
             let (newest, at) = match self.mirror.take(asked).await {
-                Ok(Taken::Held { .. }) => return Ok(passage),
+                Ok(Taken::Held { .. }) if asked_at.elapsed() <= FRESH => return Ok(passage),
+                // This process stood still: by now the lease may be over.
+                Ok(Taken::Held { .. }) => continue,
                 Ok(Taken::Fenced { newest, at }) => (newest, at),
                 Ok(Taken::Full { .. }) | Err(_) => break,
             };

@@ -287,7 +287,11 @@ impl Follower {
     async fn read_all(&self, cause: Cause) -> Result<Position, Unreachable> {
         let metrics = &self.node.observer.metrics.cluster;
         let reading = Reading {
-            number: self.node.readings.fetch_add(1, Ordering::SeqCst).saturating_add(1),
+            number: self
+                .node
+                .readings
+                .fetch_add(1, Ordering::SeqCst)
+                .saturating_add(1),
             rewound: cause == Cause::Rewound,
         };
         let asked_at = self.node.now();

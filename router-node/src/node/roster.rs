@@ -8,9 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use shared_proto::clock::Millis;
 use shared_proto::mirror::hold::{Holder, Place, Pool, Take};
-use shared_proto::roster::{
-    BEAT_MS, LIFETIME_MS, Member, NOTE_VERSION, Note, Role, live_routers,
-};
+use shared_proto::roster::{BEAT_MS, LIFETIME_MS, Member, NOTE_VERSION, Note, Role, live_routers};
 use tokio::time::timeout;
 
 use super::Node;

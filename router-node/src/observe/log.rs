@@ -5,11 +5,16 @@ mod sink;
 
 use std::io::IsTerminal as _;
 
+use opentelemetry_sdk::trace::SdkTracer;
 use shared_proto::id::ApiKeyId;
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer};
 
+use super::telemetry::TARGET;
 use crate::request::resolve::shown;
 use crate::request::trace::Record;
 use line::JsonLine;
@@ -27,33 +32,57 @@ impl Drop for Flush {
     }
 }
 
-/// Starts logging to standard error. `filter` is `RUST_LOG`'s value.
-pub(crate) fn init(filter: Option<&str>) -> Flush {
+/// Starts logging to standard error. `filter` is `RUST_LOG`'s value; it says
+/// nothing about the spans that go to `tracer`, if there is one.
+pub(crate) fn init(filter: Option<&str>, tracer: Option<SdkTracer>) -> Flush {
     let filter = filter
         .filter(|text| !text.is_empty())
         .map_or_else(|| EnvFilter::new("info"), EnvFilter::new);
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry();
     let sink = if std::io::stderr().is_terminal() {
         None
     } else {
         // Without the thread lines are written one by one.
         sink::start(std::io::stderr()).ok()
     };
-    let started = match &sink {
-        None => registry
-            .with(fmt::layer().with_writer(std::io::stderr).with_target(false))
+    // A filter for all is quicker than one for each layer.
+    let started = match (tracer, sink.clone()) {
+        (None, None) => registry.with(filter).with(text()).try_init(),
+        (None, Some(sink)) => registry.with(filter).with(json(sink)).try_init(),
+        (Some(tracer), None) => registry
+            .with(text().with_filter(filter))
+            .with(spans(tracer))
             .try_init(),
-        Some(sink) => registry
-            .with(
-                fmt::layer()
-                    .event_format(JsonLine)
-                    .with_writer(sink.clone()),
-            )
+        (Some(tracer), Some(sink)) => registry
+            .with(json(sink).with_filter(filter))
+            .with(spans(tracer))
             .try_init(),
     };
     // A second start in one process (tests) keeps the first log.
     started.ok();
     Flush(sink)
+}
+
+fn text<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+    fmt::layer().with_writer(std::io::stderr).with_target(false)
+}
+
+fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
+    fmt::layer().event_format(JsonLine).with_writer(sink)
+}
+
+/// Only our own spans, and no lines of the log: those say more than a
+/// collector has to know.
+fn spans<S: Subscriber + for<'a> LookupSpan<'a>>(tracer: SdkTracer) -> impl Layer<S> {
+    tracing_opentelemetry::layer()
+        .with_tracer(tracer)
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_level(false)
+        .with_tracked_inactivity(false)
+        .with_context_activation(false)
+        .with_filter(Targets::new().with_target(TARGET, LevelFilter::INFO))
 }
 
 /// One line a request.
@@ -63,6 +92,7 @@ pub(super) fn request(record: &Record) {
     tracing::info!(
         target: "request",
         request_id = &*record.id,
+        trace_id = record.trace_id.as_deref(),
         protocol = record.protocol(),
         model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,

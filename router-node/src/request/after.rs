@@ -16,11 +16,12 @@ use super::Admitted;
 use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
+use super::refuse;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
-use super::refuse;
 use crate::http::reply::ClientError;
 use crate::lease::passage::Passage;
+use crate::observe::AttemptSpan;
 use crate::routing::InFlight;
 
 /// Tells the owners how an attempt ended, and waits for the mirror.
@@ -36,6 +37,8 @@ pub(crate) struct After {
     started: Instant,
     probe: Option<u64>,
     trace: Option<Trace>,
+    /// Only where a collector is named.
+    span: Option<AttemptSpan>,
     settled: bool,
     attempts: usize,
     /// Its place in flight, under a lease.
@@ -45,13 +48,19 @@ pub(crate) struct After {
 }
 
 impl After {
-    /// Takes the candidate's connection for one attempt.
+    /// Takes the candidate's connection for one attempt of the traced request.
     pub(crate) fn new(
         request: &Rc<Admitted>,
         candidate: Candidate,
         now: Millis,
         probe: Option<u64>,
+        trace: &Trace,
     ) -> Self {
+        let span = trace.span().map(|span| {
+            let url = candidate.slot.url(request.protocol);
+            let number = trace.attempts().saturating_add(1);
+            span.attempt(request.protocol, &candidate.model, url, number)
+        });
         Self {
             request: Rc::clone(request),
             _in_flight: candidate.slot.cell.take(),
@@ -60,15 +69,16 @@ impl After {
             started: Instant::now(),
             probe,
             trace: None,
+            span,
             settled: false,
             attempts: 1,
             passage: None,
         }
     }
 
-    /// The attempt goes out under a lease.
-    pub(crate) fn under(&mut self, passage: Passage) {
-        self.passage = Some(passage);
+    /// The attempt goes out under a lease, if it needs one.
+    pub(crate) fn under(&mut self, passage: Option<Passage>) {
+        self.passage = passage;
     }
 
     /// Resolves when the lease is lost that it goes out under.
@@ -165,6 +175,7 @@ impl After {
             cooled_until: until.map(Millis::to_rfc3339),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         trace.edit(|record| record.attempts.push(attempt));
     }
 
@@ -222,6 +233,7 @@ impl After {
             failure: Some(failure.clone()),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             let usage = live.relay().usage();
             trace.edit(|record| {
@@ -253,6 +265,7 @@ impl After {
             outcome: "cancelled",
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| record.attempts.push(attempt));
         }
@@ -267,11 +280,18 @@ impl After {
         })
     }
 
+    fn end_span(&mut self, attempt: &Attempt) {
+        if let Some(span) = self.span.take() {
+            span.end(attempt);
+        }
+    }
+
     fn note_success(&mut self, status: u16) {
         let attempt = Attempt {
             status: Some(status),
             ..self.attempt()
         };
+        self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| {
                 record.attempts.push(attempt);

@@ -189,8 +189,8 @@ impl Leased {
     }
 
     /// Asks the fence for one attempt. `None` when the lease had moved before
-    /// this node heard of it: the request begins anew with where it is now.
-    pub(super) async fn fence(
+    /// this node heard of it.
+    async fn fence(
         &mut self,
         request: &Admitted,
         candidate: &Candidate,
@@ -209,6 +209,33 @@ impl Leased {
             Err(Barred::Refused(code)) => Err(code.into()),
         }
     }
+}
+
+/// What the fence says to one attempt.
+pub(super) enum Cleared {
+    /// It may go out; with its place in flight, if it needs one.
+    Go(Option<Passage>),
+    /// The lease had moved before this node heard of it: the request picks anew.
+    Again,
+}
+
+/// Asks the fence, immediately before an attempt that may be its provider's
+/// probe. A request that needs no lease passes.
+pub(super) async fn clear(
+    leased: &mut Option<Leased>,
+    request: &Admitted,
+    candidate: &Candidate,
+    probe: Option<u64>,
+) -> Result<Cleared, ClientError> {
+    let Some(leased) = leased else {
+        return Ok(Cleared::Go(None));
+    };
+    let claim = owners::Claim::of(candidate, probe);
+    let passage = leased.fence(request, candidate).await?;
+    Ok(passage.map_or(Cleared::Again, |passage| {
+        claim.used();
+        Cleared::Go(Some(passage))
+    }))
 }
 
 /// The check at selection, by this node's table if that is enough. Also whether

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::http::header::HeaderMap;
 use serde::Serialize;
 use shared_proto::clock::Millis;
 use shared_proto::failure::{Failure, Reason};
@@ -15,7 +16,7 @@ use shared_proto::stream::Usage;
 use tokio::time::Instant;
 
 use crate::http::reply::ClientError;
-use crate::observe::Observer;
+use crate::observe::{Observer, RequestSpan};
 
 /// Exclusions kept with one request.
 const MAX_EXCLUSIONS: usize = 64;
@@ -144,6 +145,9 @@ impl Outcome {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
     pub(crate) id: Arc<str>,
+    /// The id under which a collector has its spans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace_id: Option<String>,
     #[serde(serialize_with = "rfc3339_of")]
     pub(crate) at: Millis,
     /// None for a call of nothing that is there.
@@ -187,21 +191,28 @@ impl Record {
 pub(crate) struct Trace {
     record: Option<Record>,
     started: Instant,
+    /// Only where a collector is named.
+    span: Option<RequestSpan>,
     observer: Arc<Observer>,
 }
 
 impl Trace {
-    /// Begins the trace of a request.
+    /// Begins the trace of a request that came with `headers`.
     pub(crate) fn begin(
         id: Arc<str>,
         protocol: Option<Protocol>,
         now: Millis,
+        headers: &HeaderMap,
         observer: Arc<Observer>,
     ) -> Self {
         observer.request_began();
+        // What is nobody's request is counted and remembered, but no span.
+        let spans = observer.spans.zip(protocol);
+        let span = spans.map(|(spans, protocol)| spans.begin(protocol, headers));
         Self {
             record: Some(Record {
                 id,
+                trace_id: span.as_ref().and_then(RequestSpan::trace_id),
                 at: now,
                 protocol,
                 model: None,
@@ -220,6 +231,7 @@ impl Trace {
                 quirks: Vec::new(),
             }),
             started: Instant::now(),
+            span,
             observer,
         }
     }
@@ -234,6 +246,11 @@ impl Trace {
     /// The record so far.
     pub(crate) fn record(&self) -> Option<&Record> {
         self.record.as_ref()
+    }
+
+    /// The request's span, where it is traced.
+    pub(crate) fn span(&self) -> Option<&RequestSpan> {
+        self.span.as_ref()
     }
 
     /// How many upstream calls were made.
@@ -290,11 +307,14 @@ impl Trace {
         self.finish(Outcome::Error);
     }
 
-    /// Ends the trace: one log line, the metrics, the journal.
+    /// Ends the trace: its span, one log line, the metrics, the journal.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
         if let Some(mut record) = self.record.take() {
             record.outcome = outcome;
             record.duration_ms = millis(self.started.elapsed());
+            if let Some(span) = self.span.take() {
+                span.end(&record);
+            }
             self.observer.request_ended(record, self.started.elapsed());
         }
     }

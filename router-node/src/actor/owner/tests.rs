@@ -15,6 +15,7 @@ use shared_proto::mirror::commit::{TransactError, Transaction};
 use shared_proto::mirror::embedded::Embedded;
 use shared_proto::mirror::hold::{Held, HoldError, Place, Pool, Take, Taken};
 use shared_proto::mirror::log::{Logged, Position, Tail, TailError};
+use shared_proto::mirror::record::Record;
 use shared_proto::mirror::{Health, LoadError, Snapshot};
 use tokio::sync::watch;
 
@@ -216,12 +217,28 @@ async fn failures_that_both_nodes_met_count_once_whatever_their_clocks_say() {
     )
     .await;
     let counted = [a, b].map(|outcome| outcome == BreakerOutcome::Counted);
-    assert_eq!(counted.iter().filter(|counted| **counted).count(), 1, "{a:?} {b:?}");
+    assert_eq!(
+        counted.iter().filter(|counted| **counted).count(),
+        1,
+        "{a:?} {b:?}"
+    );
     world.follow(&one).await;
     world.follow(&two).await;
     one.sees(1).await;
     two.sees(1).await;
     assert_eq!(world.stored().await.unwrap().failure_count, 1);
+}
+
+#[actix::test]
+async fn what_was_told_counts_although_the_caller_went_away() {
+    let world = World::new().await;
+    let mut one = world.node();
+    {
+        let telling = report(&one.owner, world.failed("a"));
+        futures_util::pin_mut!(telling);
+        assert!(futures_util::poll!(&mut telling).is_pending());
+    }
+    one.sees(1).await;
 }
 
 #[actix::test]

@@ -7,7 +7,9 @@ use shared_proto::failure::Profile;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::record::Revision;
 
-use super::{ACKNOWLEDGED_MS, Holds, MAX_ACKNOWLEDGED, MAX_PENDING, MAX_UNSURE, News, Replica, Source};
+use super::{
+    ACKNOWLEDGED_MS, Holds, MAX_ACKNOWLEDGED, MAX_PENDING, MAX_UNSURE, News, Replica, Source,
+};
 use crate::actor::machine::Machine as _;
 
 fn rules() -> BreakerRules {
@@ -44,7 +46,9 @@ fn rev(number: u64) -> Revision {
 fn after(failures: &[(&str, u64)]) -> ProviderBreaker {
     let start = ProviderBreaker::default();
     failures.iter().fold(start, |state, (connection, ms)| {
-        state.apply(&failed(connection, *ms), at(*ms), &rules()).state
+        state
+            .apply(&failed(connection, *ms), at(*ms), &rules())
+            .state
     })
 }
 
@@ -102,7 +106,11 @@ fn after_a_conflict_an_event_that_the_other_node_saw_too_counts_once() {
     // Another node counted the failure of `a` and committed first.
     let theirs = Holds::State(after(&[("a", 0)]), rev(3));
     let rebased = replica.conflict(theirs, at(2), &rules()).unwrap();
-    let pending: Vec<(u64, bool)> = rebased.again.iter().map(|e| (e.ticket, e.pending)).collect();
+    let pending: Vec<(u64, bool)> = rebased
+        .again
+        .iter()
+        .map(|e| (e.ticket, e.pending))
+        .collect();
     assert_eq!(pending, [(1, false), (2, true)]);
     let (on, state) = replica.begin_commit().unwrap();
     assert_eq!(on, Expected::Revision(rev(3)));
@@ -286,12 +294,19 @@ fn what_the_newer_record_has_already_is_not_counted_twice() {
 #[test]
 fn a_snapshot_is_no_news_to_an_owner_that_has_heard_since() {
     let mut replica = stored();
-    for holds in [Holds::Nothing(None), Holds::State(ProviderBreaker::default(), rev(4))] {
+    for holds in [
+        Holds::Nothing(None),
+        Holds::State(ProviderBreaker::default(), rev(4)),
+    ] {
         let source = Source::Snapshot {
             rewound: true,
             fresh: true,
         };
-        assert!(replica.hear(News { holds, source }, at(2), &rules()).is_none());
+        assert!(
+            replica
+                .hear(News { holds, source }, at(2), &rules())
+                .is_none()
+        );
     }
     assert_eq!(count(&replica), 1);
     assert!(replica.begin_commit().is_none());

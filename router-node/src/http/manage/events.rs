@@ -59,24 +59,21 @@ fn frames(
     node: Arc<Node>,
     listener: ChangeListener,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
-    stream::unfold(
-        (node, Stage::Begin(listener)),
-        |(node, stage)| async move {
-            let (frame, stage) = match stage {
-                // So that the listener knows from when on it misses nothing.
-                Stage::Begin(listener) => (comment("listening"), Stage::Listen(listener)),
-                Stage::Listen(mut listener) => {
-                    match tokio::time::timeout(KEEP_ALIVE, listener.next()).await {
-                        Ok(Ok(entry)) => (frame(&entry, node.now()), Stage::Listen(listener)),
-                        Ok(Err(over)) => (last(over), Stage::Ended),
-                        Err(_) => (comment("keep-alive"), Stage::Listen(listener)),
-                    }
+    stream::unfold((node, Stage::Begin(listener)), |(node, stage)| async move {
+        let (frame, stage) = match stage {
+            // So that the listener knows from when on it misses nothing.
+            Stage::Begin(listener) => (comment("listening"), Stage::Listen(listener)),
+            Stage::Listen(mut listener) => {
+                match tokio::time::timeout(KEEP_ALIVE, listener.next()).await {
+                    Ok(Ok(entry)) => (frame(&entry, node.now()), Stage::Listen(listener)),
+                    Ok(Err(over)) => (last(over), Stage::Ended),
+                    Err(_) => (comment("keep-alive"), Stage::Listen(listener)),
                 }
-                Stage::Ended => return None,
-            };
-            Some((Ok(frame), (node, stage)))
-        },
-    )
+            }
+            Stage::Ended => return None,
+        };
+        Some((Ok(frame), (node, stage)))
+    })
 }
 
 fn comment(text: &str) -> Bytes {
@@ -100,7 +97,11 @@ fn frame(entry: &LogEntry, now: Millis) -> Bytes {
 
 fn told(entry: &LogEntry, now: Millis) -> Value {
     let (key, at, change) = match &entry.change {
-        Logged::Put(record) => (Some(&record.key), Some(record.written_at), changed(record, now)),
+        Logged::Put(record) => (
+            Some(&record.key),
+            Some(record.written_at),
+            changed(record, now),
+        ),
         Logged::Deleted { key, at, .. } => (Some(key), Some(*at), json!({"removed": true})),
         Logged::Unreadable(_) => (None, None, json!({"unreadable": true})),
     };

@@ -56,7 +56,11 @@ pub(super) async fn connections(
         .take(MAX_ROWS)
         .filter_map(|slot| {
             let provider = routing.providers.get(&slot.provider.id)?;
-            let leased = manager.worker.node.leases.is_leased(&slot.connection.id, now);
+            let leased = manager
+                .worker
+                .node
+                .leases
+                .is_leased(&slot.connection.id, now);
             Some(row(slot, provider, leased, now))
         })
         .collect();

@@ -4,21 +4,35 @@ use proptest::prelude::*;
 
 use super::{Key, Keyspace, Spelled};
 
-fn keys(id: &str) -> [Key; 3] {
+/// A key of every kind that has an id.
+fn keys(id: &str) -> [Key; 8] {
     [
         Key::Health(id.into()),
         Key::Breaker(id.into()),
-        Key::other("lease", id).unwrap(),
+        Key::Lease(id.into()),
+        Key::Bound(id.into()),
+        Key::Pin(id.into()),
+        Key::Token(id.into()),
+        Key::Refresh(id.into()),
+        Key::other("lockout", id).unwrap(),
     ]
 }
 
 #[test]
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
-    let [health, breaker, lease] = keys("acme-1");
-    assert_eq!(space.spell(&health), "{omniroute}:health:acme-1");
-    assert_eq!(space.spell(&breaker), "{omniroute}:breaker:acme-1");
-    assert_eq!(space.spell(&lease), "{omniroute}:lease:acme-1");
+    let kinds = [
+        "health", "breaker", "lease", "bound", "pin", "token", "refresh", "lockout",
+    ];
+    for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
+        assert_eq!(key.kind(), kind);
+        assert_eq!(space.spell(&key), format!("{{omniroute}}:{kind}:acme-1"));
+        let free = Key::other(kind, "acme-1").is_some();
+        assert_eq!(free, kind == "lockout", "{kind} has a variant of its own");
+        assert_eq!(key.is_logged(), kind != "pin", "only pins are quiet");
+    }
+    assert_eq!(space.spell(&Key::Leader), "{omniroute}:leader:coordinator");
+    assert!(Key::Leader.is_logged());
 }
 
 #[test]
@@ -47,7 +61,6 @@ fn later_kinds_are_carried_as_they_are() {
         };
         assert_eq!(space.spell(&key), text);
     }
-    assert_eq!(Key::other("health", "a"), None, "has a variant of its own");
     assert_eq!(Key::other("", "a"), None);
     assert_eq!(Key::other("a:b", "a"), None);
 }
@@ -70,6 +83,7 @@ fn tells_foreign_keys_from_malformed_ones() {
         "{p}:health:%é",
         "{p}:health:%+1",
         "{p}:Health:a",
+        "{p}:leader:another",
         "{p}::a",
     ] {
         assert_eq!(space.parse(text), Spelled::Malformed, "{text}");

@@ -100,7 +100,7 @@ async fn connect(shared: &Shared, locator: &mut Locator, generation: u64) -> Res
 }
 
 /// Whether a server is new enough, and a master. Told as `HELLO` tells it.
-fn suits(told: Value) -> Result<(), Fault> {
+pub(super) fn suits(told: Value) -> Result<(), Fault> {
     let mut told = Answer::of(told)?;
     let (mut server, mut version, mut role) = (lossy(b""), lossy(b""), lossy(b""));
     while let (Some(name), Some(value)) = (told.next(), told.next()) {

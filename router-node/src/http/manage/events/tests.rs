@@ -49,7 +49,10 @@ async fn a_breaker_is_told_by_its_state() {
     let key = Key::Breaker(ProviderId::from("acme"));
     let state = ProviderBreaker::default();
     let (_, data) = frame_of(Commit::put(key, Expected::Absent, &state).unwrap()).await;
-    assert_eq!((&data["kind"], &data["id"]), (&json!("breaker"), &json!("acme")));
+    assert_eq!(
+        (&data["kind"], &data["id"]),
+        (&json!("breaker"), &json!("acme"))
+    );
     assert_eq!(data["change"]["breaker"]["state"], "CLOSED");
 }
 
@@ -62,13 +65,18 @@ async fn neither_tokens_nor_lease_owners_are_told() {
         version: 1,
         change: Change::Put {
             // A map with the secret inside: {"t": secret}.
-            body: [b"\x81\xa1t\xb0".as_slice(), secret.as_bytes()].concat().into(),
+            body: [b"\x81\xa1t\xb0".as_slice(), secret.as_bytes()]
+                .concat()
+                .into(),
             expires_at: Some(NOW),
         },
     };
     let (text, data) = frame_of(put(Key::Lease(secret.into()))).await;
     assert!(!text.contains(secret), "{text}");
-    assert_eq!((&data["kind"], &data["id"]), (&json!("lease"), &Value::Null));
+    assert_eq!(
+        (&data["kind"], &data["id"]),
+        (&json!("lease"), &Value::Null)
+    );
     let (text, data) = frame_of(put(Key::Token(ConnectionId::from("acme-1")))).await;
     assert!(!text.contains(secret), "{text}");
     assert_eq!(data["id"], "acme-1");

@@ -1,0 +1,62 @@
+//! Single calls to servers that are no upstreams: nothing is pooled, so a
+//! client lives on whatever runtime its caller has.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+use super::connector::Connector;
+use super::{Body, ProxyError};
+
+/// Why a single call failed; the words name neither address nor content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CallError {
+    /// DNS, TCP or TLS failed.
+    #[error("no connection")]
+    Connect,
+    /// The connection broke, or the answer was not HTTP or larger than allowed.
+    #[error("the connection broke")]
+    Broken,
+}
+
+/// A client without a pool.
+pub(crate) struct Single(Client<Connector, Body>);
+
+impl std::fmt::Debug for Single {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Single")
+    }
+}
+
+impl Single {
+    /// A client whose connections have to stand within `connect_ms`.
+    pub(crate) fn new(connect_ms: u64) -> Result<Self, ProxyError> {
+        let connector = Connector::new(None, connect_ms)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector);
+        Ok(Self(client))
+    }
+
+    /// One call and its answer, of at most `max` bytes. It has no time limit of its own.
+    pub(crate) async fn call(
+        &self,
+        request: http::Request<Bytes>,
+        max: usize,
+    ) -> Result<http::Response<Bytes>, CallError> {
+        let sent = self.0.request(request.map(Body::whole)).await;
+        let (head, body) = sent
+            .map_err(|error| {
+                if error.is_connect() {
+                    CallError::Connect
+                } else {
+                    CallError::Broken
+                }
+            })?
+            .into_parts();
+        let read = Limited::new(body, max).collect().await;
+        let read = read.map_err(|_| CallError::Broken)?;
+        Ok(http::Response::from_parts(head, read.to_bytes()))
+    }
+}
