@@ -2,7 +2,7 @@
 
 use super::code::{LeaseCode, Refusal};
 use super::decide::{Decision, readable, stands};
-use super::end::{bound_end, end};
+use super::end::{end, leave};
 use super::fence::{Presented, active};
 use super::handover::{Candidate, Choice, choose};
 use super::record::{Bound, End, EndReason, Lease};
@@ -193,7 +193,7 @@ impl Bind<'_> {
             expires_at,
             end: None,
         };
-        let commits = || {
+        let changes = || {
             let last = self.last.map(|found| found.revision);
             let before = seen.bound(&candidate.connection);
             let before = before.and_then(super::seen::Stored::revision);
@@ -206,17 +206,17 @@ impl Bind<'_> {
                     bound.record_expires_at(),
                 )?,
             ];
+            let mut guards = Vec::new();
             if let Some((left, reason)) = self.leaves {
                 let how = End { reason, at: now };
-                commits.extend(bound_end(seen, left, self.owner, self.generation, how)?);
+                let (end, unlike) = leave(seen, left, self.owner, self.generation, how)?;
+                commits.extend(end);
+                // A lease that moves has to be alive by the store's own clock.
+                guards.extend(self.last.map(|found| guard(self.owner, found.revision)));
+                guards.extend(unlike);
             }
-            Ok(commits)
+            Ok((commits, guards))
         };
-        // A lease that moves has to be alive by the store's own clock.
-        let alive = self.leaves.and(self.last);
-        let guards = alive.map(|found| guard(self.owner, found.revision));
-        let guards = guards.into_iter().collect();
-        let commits = commits();
-        Decision::commit(commits, guards, rules.min_replicas(), Ok(lease))
+        Decision::commit(changes(), rules.min_replicas(), Ok(lease))
     }
 }

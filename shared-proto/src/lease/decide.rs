@@ -78,16 +78,15 @@ impl Decision {
         })
     }
 
-    /// A transaction on `guards`. A body that can't be written, which none
+    /// A transaction of `changes`. A body that can't be written, which none
     /// here should be, refuses the operation.
     pub(super) fn commit(
-        commits: Result<Vec<Commit>, BodyError>,
-        guards: Vec<Guard>,
+        changes: Result<(Vec<Commit>, Vec<Guard>), BodyError>,
         replicas: u32,
         then: Result<Lease, Refusal>,
     ) -> Self {
-        match commits {
-            Ok(commits) => Self::Commit(Planned {
+        match changes {
+            Ok((commits, guards)) => Self::Commit(Planned {
                 transaction: Transaction {
                     guards,
                     commits,
@@ -110,8 +109,7 @@ pub(super) fn stands(owner: &OwnerHash, found: &Found<Lease>, rules: &LeaseRules
     let on = Some(found.revision);
     let commit = super::seen::put(owner.key(), on, lease, lease.record_expires_at());
     Decision::commit(
-        commit.map(|commit| vec![commit]),
-        vec![super::seen::guard(owner, found.revision)],
+        commit.map(|commit| (vec![commit], vec![super::seen::guard(owner, found.revision)])),
         rules.min_replicas(),
         Ok(lease.clone()),
     )

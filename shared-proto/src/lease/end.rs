@@ -8,7 +8,7 @@ use super::seen::{Found, Seen, Stored, guard, put};
 use super::token::{Generation, LeaseId, OwnerHash};
 use crate::clock::Millis;
 use crate::id::ConnectionId;
-use crate::mirror::commit::Commit;
+use crate::mirror::commit::{Commit, Guard};
 use crate::mirror::key::Key;
 use crate::mirror::record::BodyError;
 
@@ -87,15 +87,20 @@ pub(super) fn end(
         return Decision::load(None, &[connection]);
     }
     let ended = lease.ended(how);
-    let commits = || {
+    let changes = || {
         let on = Some(found.revision);
-        let mut commits = vec![put(owner.key(), on, &ended, ended.record_expires_at())?];
-        commits.extend(bound_end(seen, connection, owner, lease.generation, how)?);
-        Ok(commits)
+        let own = put(owner.key(), on, &ended, ended.record_expires_at())?;
+        let (commit, unlike) = leave(seen, connection, owner, lease.generation, how)?;
+        let commits = std::iter::once(own).chain(commit).collect();
+        Ok((commits, guards(owner, found, how).chain(unlike).collect()))
     };
-    // What ran out is no longer there for a guard.
-    let guards = match how.reason {
-        EndReason::TtlExpired => Vec::new(),
+    Decision::commit(changes(), 0, answer.map_or(Ok(ended), Err))
+}
+
+/// Who ends a lease takes it for alive, by the store's clock.
+fn guards(owner: &OwnerHash, found: &Found<Lease>, how: End) -> impl Iterator<Item = Guard> {
+    let is_alive = match how.reason {
+        EndReason::TtlExpired => false,
         EndReason::OwnerExit
         | EndReason::ClientCancelled
         | EndReason::ConnectionIneligible
@@ -103,27 +108,33 @@ pub(super) fn end(
         | EndReason::ModelIneligible
         | EndReason::QuotaUnavailable
         | EndReason::AuthorizationChanged
-        | EndReason::ManagedKeyRevoked => vec![guard(owner, found.revision)],
+        | EndReason::ManagedKeyRevoked => true,
     };
-    let commits = commits();
-    Decision::commit(commits, guards, 0, answer.map_or(Ok(ended), Err))
+    is_alive.then(|| guard(owner, found.revision)).into_iter()
 }
 
-/// The end of a lease's binding to a connection; `None` if the connection's
-/// record is not of that lease, or has an end.
-pub(super) fn bound_end(
+/// What a transaction says of the connection that a lease leaves: that the
+/// lease's binding ends, or, if the record is not of that lease, that it is
+/// still so. Everything that was judged by is in the transaction, so that
+/// records read from before and after a failover can't be mixed.
+pub(super) fn leave(
     seen: &Seen<'_>,
     connection: &ConnectionId,
     owner: &OwnerHash,
     generation: Generation,
     how: End,
-) -> Result<Option<Commit>, BodyError> {
-    let stored = seen.bound(connection).and_then(Stored::found);
-    let mine = stored.filter(|f| f.body.is_of(owner, generation) && f.body.end.is_none());
-    mine.map(|found| {
-        let ended = found.body.ended(how);
-        let key = Key::Bound(connection.clone());
-        put(key, Some(found.revision), &ended, ended.record_expires_at())
-    })
-    .transpose()
+) -> Result<(Option<Commit>, Option<Guard>), BodyError> {
+    let key = Key::Bound(connection.clone());
+    match seen.bound(connection).and_then(Stored::found) {
+        Some(found) if found.body.is_of(owner, generation) => {
+            let ended = found.body.ended(how);
+            let on = Some(found.revision);
+            Ok((Some(put(key, on, &ended, ended.record_expires_at())?), None))
+        }
+        Some(found) => Ok((None, Some(Guard {
+            key,
+            revision: found.revision,
+        }))),
+        None => Ok((None, None)),
+    }
 }

@@ -44,10 +44,10 @@ pub fn renew(seen: &Seen<'_>, presented: &Presented, rules: &LeaseRules, now: Mi
         expires_at: lease.expires_at,
         end: None,
     };
-    let commits = || {
+    let changes = || {
         let key = presented.owner.key();
         let of = Some(found.revision);
-        Ok(vec![
+        let commits = vec![
             put(key, of, &lease, lease.record_expires_at())?,
             put(
                 Key::Bound(connection.clone()),
@@ -55,11 +55,10 @@ pub fn renew(seen: &Seen<'_>, presented: &Presented, rules: &LeaseRules, now: Mi
                 &bound,
                 bound.record_expires_at(),
             )?,
-        ])
+        ];
+        Ok((commits, vec![guard(&presented.owner, found.revision)]))
     };
-    let guards = vec![guard(&presented.owner, found.revision)];
-    let commits = commits();
-    Decision::commit(commits, guards, rules.min_replicas(), Ok(lease))
+    Decision::commit(changes(), rules.min_replicas(), Ok(lease))
 }
 
 /// What a lease is. Whatever is not exactly this active lease is

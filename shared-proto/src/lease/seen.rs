@@ -77,12 +77,6 @@ pub struct Wanted {
     pub in_flight: Vec<ConnectionId>,
 }
 
-impl Wanted {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.in_flight.is_empty()
-    }
-}
-
 /// Everything that one operation has read. It lives as long as the operation.
 #[derive(Clone, Debug)]
 pub struct Seen<'t> {

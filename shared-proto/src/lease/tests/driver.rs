@@ -110,6 +110,11 @@ impl Op {
         self
     }
 
+    /// Its question goes out at this time, judged anew.
+    pub(in crate::lease::tests) const fn asks_at(&mut self, now: Millis) {
+        self.judged_at = now;
+    }
+
     fn presented(&self, generation: Generation) -> Presented {
         Presented {
             owner: self.owner.clone(),
