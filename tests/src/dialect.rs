@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::events::{Event, events};
-use crate::reply::Reply;
+use crate::reply::{Finish, Gate, Reply};
 
 /// A client protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,22 @@ impl Dialect {
     /// A whole stream with this text, as the upstream gives it.
     pub fn ok_stream(self, text: &str) -> Reply {
         Reply::frames(&self.stream(text))
+    }
+
+    /// A whole stream that stops after its text until `gate` opens.
+    pub fn held_stream(self, text: &str, gate: &Gate) -> Reply {
+        let mut before = self.opening();
+        before.push(self.content(text));
+        let held = Reply::frames(&before).hold(gate);
+        let after = self.closing(text);
+        after.iter().fold(held, |reply, frame| reply.send(frame))
+    }
+
+    /// A stream that stops after its text for ever.
+    pub fn endless_stream(self, text: &str) -> Reply {
+        let mut frames = self.opening();
+        frames.push(self.content(text));
+        Reply::frames(&frames).end(Finish::Hang)
     }
 
     /// The frames of a whole stream with this text.

@@ -1,9 +1,13 @@
 //! A client of session leases: an owner with its key.
 
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Call};
-use crate::dialect::Dialect;
+use crate::config::Config;
+use crate::dialect::{Dialect, add_provider};
 use crate::node::Node;
 
 /// The path of the lease's life cycle.
@@ -12,6 +16,36 @@ pub const PATH: &str = "/api/v1/session-leases";
 pub const OWNER: &str = "x-omniroute-lease-owner";
 /// The header that names the generation.
 pub const GENERATION: &str = "x-omniroute-lease-generation";
+
+/// The key of team `team`, which is managed.
+pub const KEY: &str = "the-managed-key";
+/// The key of team `rival`, which is managed too.
+pub const RIVAL: &str = "the-rival-key";
+/// The key of team `plain`, which is not managed.
+pub const PLAIN: &str = "the-plain-key";
+
+/// A provider for each of `dialects`, each with connections `shorts`, all of
+/// them allowed to both managed keys; and a key that is not managed.
+pub fn managed(url: &str, dialects: &[Dialect], shorts: &[&str]) -> Config {
+    let mut config = Config::new();
+    let mut allowed = Vec::new();
+    for dialect in dialects {
+        config = add_provider(config, *dialect, url, shorts, json!({}));
+        allowed.extend(shorts.iter().map(|short| dialect.connection(short)));
+    }
+    let scopes = json!({"scopes": ["lease:exclusive"], "allowedConnections": allowed});
+    config
+        .api_key("team", KEY, scopes.clone())
+        .api_key("rival", RIVAL, scopes)
+        .api_key("plain", PLAIN, json!({}))
+        .no_waiting()
+}
+
+/// Sets one key of `settings.leases`.
+#[must_use]
+pub fn setting(config: Config, key: &str, value: u64) -> Config {
+    config.set(&["settings", "leases", key], json!(value))
+}
 
 /// An owner of a lease, or one who wants to be.
 #[derive(Clone, Debug)]
@@ -94,4 +128,41 @@ pub fn generation(answer: &Answer) -> u64 {
     let body = answer.json();
     let told = body["generation"].as_u64();
     told.unwrap_or_else(|| panic!("no generation in {body}"))
+}
+
+/// A moment in an answer, milliseconds since 1970.
+pub fn moment(answer: &Answer, field: &str) -> i64 {
+    let body = answer.json();
+    let text = body[field].as_str();
+    let text = text.unwrap_or_else(|| panic!("no {field} in {body}"));
+    assert!(text.ends_with('Z'), "{field} is not in UTC: {text}");
+    let moment: Timestamp = text.parse().unwrap();
+    moment.as_millisecond()
+}
+
+/// The time of this machine, milliseconds since 1970.
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_millis()).unwrap()
+}
+
+/// How long it is until a moment of [`moment`].
+pub fn until(moment: i64) -> Duration {
+    Duration::from_millis(u64::try_from(moment - now()).unwrap_or(0))
+}
+
+/// The active leases that the management API lists.
+pub async fn listed(node: &Node) -> Vec<Value> {
+    let all = node.admin_get("/api/leases").await;
+    let leases = all["leases"].as_array();
+    leases
+        .unwrap_or_else(|| panic!("no leases in {all}"))
+        .clone()
+}
+
+/// The connection that one of [`listed`] names.
+pub fn connection_of(lease: &Value) -> &str {
+    let named = ["connectionId", "connection"];
+    let found = named.iter().find_map(|name| lease[*name].as_str());
+    found.unwrap_or_else(|| panic!("no connection in {lease}"))
 }

@@ -48,6 +48,7 @@ pub struct Seen {
     /// Which TCP connection brought it, counted from 0.
     pub tcp: u64,
     fate: watch::Sender<Fate>,
+    ended: Mutex<Option<Instant>>,
 }
 
 impl Seen {
@@ -71,6 +72,22 @@ impl Seen {
     /// What has become of the answer so far.
     pub fn fate(&self) -> Fate {
         *self.fate.borrow()
+    }
+
+    /// When the last piece of the answer was about to be sent, or the router
+    /// dropped the connection.
+    pub fn ended(&self) -> Option<Instant> {
+        *self.ended.lock().unwrap()
+    }
+
+    fn end(&self) {
+        self.ended.lock().unwrap().get_or_insert_with(Instant::now);
+    }
+
+    /// Whether both were being answered at the same time.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let ends_after = |one: &Self, at: Instant| one.ended().is_none_or(|end| end > at);
+        ends_after(self, other.at) && ends_after(other, self.at)
     }
 
     /// Waits until the router drops the connection; panics when the answer ends otherwise.
@@ -165,6 +182,26 @@ impl Upstream {
         self.requests_of(id).len()
     }
 
+    /// How many requests of connection `id` are being answered now.
+    pub fn running(&self, id: &str) -> usize {
+        let mut requests = self.requests_of(id);
+        requests.retain(|seen| seen.ended().is_none());
+        requests.len()
+    }
+
+    /// Most requests of connection `id` that were being answered at the same
+    /// time.
+    pub fn peak(&self, id: &str) -> usize {
+        let requests = self.requests_of(id);
+        let at_begin = requests.iter().map(|new| {
+            let others = requests
+                .iter()
+                .filter(|old| old.at <= new.at && old.ended().is_none_or(|end| end > new.at));
+            others.count()
+        });
+        at_begin.max().unwrap_or(0)
+    }
+
     /// The connections in the order in which their requests came.
     pub fn order(&self) -> Vec<String> {
         let requests = self.requests();
@@ -225,16 +262,21 @@ async fn serve(mut stream: TcpStream, shared: &Shared, tcp: u64) {
             at: Instant::now(),
             tcp,
             fate: watch::Sender::new(Fate::Running),
+            ended: Mutex::new(None),
         });
         let (acts, finish) = shared.next(&seen.key).script();
         shared.seen.send_modify(|all| all.push(Arc::clone(&seen)));
-        let done = perform(&mut stream, &mut buffer, acts).await
+        // Whoever has read the last piece may send the next request before
+        // this task goes on, so the end is noted before that piece.
+        let ends = (finish != Finish::Hang).then_some(&*seen);
+        let done = perform(&mut stream, &mut buffer, acts, ends).await
             && (finish != Finish::Hang || hang(&mut stream, &mut buffer).await);
         let fate = if done {
             Fate::Done
         } else {
             Fate::Dropped(Instant::now())
         };
+        seen.end();
         seen.fate.send_replace(fate);
         match finish {
             Finish::KeepOpen if done => {}
@@ -248,8 +290,17 @@ async fn serve(mut stream: TcpStream, shared: &Shared, tcp: u64) {
 }
 
 /// Performs the acts; false when the peer closed before the last one.
-async fn perform(stream: &mut TcpStream, buffer: &mut Vec<u8>, acts: Vec<Act>) -> bool {
-    for act in acts {
+async fn perform(
+    stream: &mut TcpStream,
+    buffer: &mut Vec<u8>,
+    acts: Vec<Act>,
+    ends: Option<&Seen>,
+) -> bool {
+    let last = acts.len().saturating_sub(1);
+    for (at, act) in acts.into_iter().enumerate() {
+        if let (Some(seen), true, Act::Send(_)) = (ends, at == last, &act) {
+            seen.end();
+        }
         let going = match act {
             Act::Send(bytes) => {
                 let sent = stream.write_all(&bytes).await.is_ok() && stream.flush().await.is_ok();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_tests::wait::eventually;
 use serde::{Deserialize, Serialize};
 use shared_proto::clock::SystemClock;
 use shared_proto::config::{RedisUrl, StoreUrl};
@@ -11,7 +12,6 @@ use shared_proto::mirror::key::{HEALTH, Key};
 use shared_proto::mirror::record::Body;
 use shared_proto::mirror::redis::{Options, Redis};
 use shared_proto::mirror::{Health, Mirror};
-use cluster_tests::wait::eventually;
 
 /// The state that the tests keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,7 +44,12 @@ pub(crate) fn url(text: &str) -> RedisUrl {
 
 /// A mirror that has reached its server.
 pub(crate) async fn open(text: &str, options: Options) -> Redis {
-    let redis = Redis::open(&url(text), PREFIX, Arc::new(SystemClock), options).unwrap();
+    open_as(text, PREFIX, options).await
+}
+
+/// The same, under another prefix.
+pub(crate) async fn open_as(text: &str, prefix: &str, options: Options) -> Redis {
+    let redis = Redis::open(&url(text), prefix, Arc::new(SystemClock), options).unwrap();
     redis.contact().await.unwrap();
     redis
 }

@@ -8,5 +8,9 @@
     reason = "a test fails by panicking, and its helpers are part of it"
 )]
 
+mod away;
 mod conformance;
+mod failover;
+mod foreign;
 mod harness;
+mod log;

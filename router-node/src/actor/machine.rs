@@ -61,8 +61,12 @@ impl Machine for ConnectionHealth {
             .then_some(health::HealthEvent::CredentialsChanged)
     }
 
-    fn may_repeat(_: &Self::Event) -> bool {
-        true
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            health::HealthEvent::Failed { .. } | health::HealthEvent::Succeeded { .. } => true,
+            // It would forget what was counted since.
+            health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
+        }
     }
 }
 
@@ -97,13 +101,14 @@ impl Machine for ProviderBreaker {
                 ..
             }
             | BreakerEvent::ClaimProbe
-            | BreakerEvent::ReleaseProbe { .. }
-            | BreakerEvent::Reset => true,
-            // It takes one off each time. Without it one failure more stands, which is the safe side.
+            | BreakerEvent::ReleaseProbe { .. } => true,
+            // It takes one off each time, or forgets what was counted since.
+            // Without it one failure more stands, which is the safe side.
             BreakerEvent::Succeeded {
                 probe_generation: None,
                 ..
-            } => false,
+            }
+            | BreakerEvent::Reset => false,
         }
     }
 }

@@ -13,6 +13,7 @@
 )]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,10 @@ use super::key::{HEALTH, Key};
 use super::record::{Body, Record};
 
 mod access;
+mod holds;
 mod log;
 mod reopen;
+mod transact;
 
 pub use access::{
     any_id_is_a_key, big_records_are_refused, concurrent_increments_all_count,
@@ -32,13 +35,25 @@ pub use access::{
     newer_versions_are_kept, revisions_never_repeat, time_does_not_go_back,
     unknown_kinds_are_carried,
 };
+pub use holds::{
+    a_fence_sees_every_change_before, a_fenced_take_changes_nothing, a_limit_is_never_exceeded,
+    giving_back_frees_at_once, holders_are_listed, holds_are_no_records, holds_have_bounds,
+    holds_lapse, keeping_prolongs, many_holders_are_listed, taking_again_renews, the_queue_is_fair,
+    waiters_lose_their_place,
+};
 pub use log::{
     a_closed_store_is_unreachable, gap_after_trim, log_order_is_commit_order,
     snapshot_and_tail_see_every_change_once, tail_reads_on_from_any_position, tail_waits_for_news,
 };
 pub use reopen::{
     reopening_hides_no_change, reopening_keeps_everything_acknowledged,
-    revisions_rise_over_reopening,
+    reopening_keeps_quiet_records, revisions_rise_over_reopening,
+};
+pub use transact::{
+    a_conflict_lists_all_that_is_named, a_failed_transaction_changes_nothing,
+    a_transaction_is_made_whole, concurrent_transfers_conserve_the_sum, expired_guards_do_not_hold,
+    expired_quiet_records_conflict, guards_fence, malformed_transactions_are_refused,
+    quiet_records_are_only_loaded, the_log_tells_a_transaction_in_one_piece,
 };
 
 /// A store under test.
@@ -62,25 +77,57 @@ macro_rules! mirror_conformance {
         }
     )+};
     ($backend:expr) => {
-        $crate::mirror_conformance!(
-            $backend;
+        $crate::mirror_checks!([$crate::mirror_conformance] $backend);
+    };
+}
+
+/// Hands the names of all checks that every backend has to pass to a macro,
+/// after what else it is given and a semicolon.
+#[macro_export]
+macro_rules! mirror_checks {
+    ([$($then:tt)+] $($given:tt)*) => {
+        $($then)+! {
+            $($given)*;
             a_closed_store_is_unreachable,
+            a_conflict_lists_all_that_is_named,
+            a_failed_transaction_changes_nothing,
+            a_fence_sees_every_change_before,
+            a_fenced_take_changes_nothing,
+            a_limit_is_never_exceeded,
+            a_transaction_is_made_whole,
             any_id_is_a_key,
             big_records_are_refused,
             concurrent_increments_all_count,
+            concurrent_transfers_conserve_the_sum,
             conflict_returns_the_newest,
             create_read_update_delete,
+            expired_guards_do_not_hold,
+            expired_quiet_records_conflict,
             expiry_is_carried,
             gap_after_trim,
+            giving_back_frees_at_once,
+            guards_fence,
+            holders_are_listed,
+            holds_are_no_records,
+            holds_have_bounds,
+            holds_lapse,
+            keeping_prolongs,
             log_order_is_commit_order,
+            malformed_transactions_are_refused,
+            many_holders_are_listed,
             newer_versions_are_kept,
+            quiet_records_are_only_loaded,
             revisions_never_repeat,
             snapshot_and_tail_see_every_change_once,
             tail_reads_on_from_any_position,
             tail_waits_for_news,
+            taking_again_renews,
+            the_log_tells_a_transaction_in_one_piece,
+            the_queue_is_fair,
             time_does_not_go_back,
             unknown_kinds_are_carried,
-        );
+            waiters_lose_their_place,
+        }
     };
 }
 
@@ -92,6 +139,7 @@ macro_rules! mirror_reopening {
             $backend;
             reopening_hides_no_change,
             reopening_keeps_everything_acknowledged,
+            reopening_keeps_quiet_records,
             revisions_rise_over_reopening,
         );
     };
@@ -139,6 +187,21 @@ async fn increment(mirror: &dyn Mirror, id: &str) -> Committed {
             }
             Err(other) => panic!("{other}"),
         }
+    }
+}
+
+/// How long a check waits for what has to come, in ms of the store's time.
+const DEADLINE_MS: u64 = 60_000;
+
+/// Asks again and again until there is an answer, or fails at the deadline.
+async fn until<T>(mirror: &dyn Mirror, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = mirror.now().plus(DEADLINE_MS);
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(mirror.now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

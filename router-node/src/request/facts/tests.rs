@@ -65,6 +65,13 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
+fn the_place_of_an_error_is_told() {
+    let body = Bytes::from_static(b"{\"model\":\"a\",\n\"x\":[1,]}");
+    let error = Facts::read(Protocol::Messages, body).unwrap_err();
+    assert!(error.message.ends_with("at line 2 column 8"), "{error:?}");
+}
+
+#[test]
 fn deep_nesting_is_not_our_problem() {
     let deep = format!(
         "{{\"model\":\"a\",\"x\":{}{}}}",

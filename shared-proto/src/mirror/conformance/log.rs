@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use futures_util::future::{join, join_all};
 
 use super::{Backend, count_in, increment, key, put};
-use crate::mirror::commit::{Commit, CommitError, Expected};
+use crate::mirror::commit::{Commit, CommitError, Expected, TransactError};
+use crate::mirror::hold::{HoldError, Holder, Place, Pool, Take};
 use crate::mirror::key::Key;
 use crate::mirror::log::{LogEntry, Logged, Position, TailError};
 use crate::mirror::record::Revision;
@@ -209,6 +211,30 @@ pub async fn a_closed_store_is_unreachable(backend: &dyn Backend) {
     let load = mirror.load(&key("a")).await;
     assert!(matches!(load, Err(LoadError::Unreachable(_))));
     assert!(mirror.snapshot().await.is_err());
+    let transacted = mirror.transact(put("b", Expected::Absent, 1).into()).await;
+    assert!(matches!(transacted, Err(TransactError::Unreachable(_))));
+    let take = Take {
+        pool: Pool::Nodes,
+        holder: Holder("n".into()),
+        limit: None,
+        ttl_ms: 60_000,
+        patience_ms: None,
+        guard: None,
+        note: Bytes::new(),
+    };
+    let place = Place {
+        pool: Pool::Nodes,
+        holder: Holder("n".into()),
+    };
+    let held = [
+        mirror.take(take).await.map(drop),
+        mirror.keep(vec![place.clone()], 1).await.map(drop),
+        mirror.give_back(vec![place]).await,
+        mirror.holders(&Pool::Nodes).await.map(drop),
+    ];
+    for outcome in held {
+        assert!(matches!(outcome, Err(HoldError::Unreachable(_))));
+    }
     assert!(matches!(
         mirror.tail(done.position).await,
         Err(TailError::Unreachable(_))

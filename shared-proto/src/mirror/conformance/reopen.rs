@@ -39,6 +39,25 @@ pub async fn reopening_keeps_everything_acknowledged(backend: &dyn Backend) {
     }
 }
 
+/// A quiet record is as durable as any other.
+pub async fn reopening_keeps_quiet_records(backend: &dyn Backend) {
+    let mirror = backend.open().await;
+    let quiet = Key::Pin("p".into());
+    let commit = Commit {
+        key: quiet.clone(),
+        ..put("", Expected::Absent, 1)
+    };
+    let at = mirror.now().plus(60_000);
+    mirror.commit(commit.expiring(at)).await.unwrap();
+    let before = mirror.load(&quiet).await;
+    assert!(matches!(before, Ok(Some(_))));
+    mirror.close().await.unwrap();
+    let mirror = backend.open().await;
+    assert_eq!(mirror.load(&quiet).await, before);
+    assert_eq!(mirror.snapshot().await.unwrap().records, []);
+    mirror.close().await.unwrap();
+}
+
 /// A revision that was given, to a record or to its deletion, is not given
 /// again by the store's next life.
 pub async fn revisions_rise_over_reopening(backend: &dyn Backend) {

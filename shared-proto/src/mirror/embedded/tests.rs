@@ -3,21 +3,24 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::disk::{Contents, Disk};
+use super::holds::HoldJob;
 use super::ring::Ring;
-use super::table::Table;
+use super::table::{KEPT_EXPIRED_MS, Table};
 use super::writer::{RETRY_MS, StoreClock, Writer};
 use super::{Embedded, Limits};
 use crate::clock::{Clock, ManualClock, Millis, SystemClock};
-use crate::mirror::commit::{Change, Commit, CommitError, Expected, Refusal};
+use crate::mirror::commit::{Change, Commit, CommitError, Expected, Guard, Refusal, Transaction};
 use crate::mirror::conformance::Backend;
 use crate::mirror::hold::board::Board;
+use crate::mirror::hold::{Holder, Place, Pool, Take, Taken};
 use crate::mirror::key::{BREAKER, Key, Keyspace};
 use crate::mirror::log::TailError;
 use crate::mirror::record::{Body, Revision, Why};
@@ -253,6 +256,151 @@ async fn a_dropped_handle_still_finishes_what_it_accepted() {
         Some(true),
         "a reader does not keep the store open"
     );
+}
+
+#[tokio::test]
+async fn replicas_are_refused_up_front() {
+    let store = Embedded::memory("p", Arc::new(clock())).unwrap();
+    let transaction = Transaction {
+        replicas: 2,
+        ..put("a", Expected::Absent, 1).into()
+    };
+    let refused = Err(Refusal::NoReplicas { wanted: 2 }.into());
+    assert_eq!(store.transact(transaction).await, refused);
+    assert_eq!(store.load(&key("a")).await, Ok(None));
+}
+
+fn pin(id: &str, ends: Millis) -> Commit {
+    Commit {
+        key: Key::Pin(id.into()),
+        ..put("", Expected::Absent, 1)
+    }
+    .expiring(ends)
+}
+
+/// The rows of the closed store, by spelled key.
+fn rows(dir: &TempDir) -> Vec<String> {
+    let (disk, contents) = Disk::open(dir.path()).unwrap();
+    disk.close().unwrap();
+    contents.rows.into_iter().map(|(key, _)| key).collect()
+}
+
+#[tokio::test]
+async fn expired_quiet_records_do_not_pile_up() {
+    let dir = TempDir::new().unwrap();
+    let clock = clock();
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock.clone())).unwrap();
+    // Each lives for a moment, and a minute longer in the store.
+    for n in 0..200_u32 {
+        let ends = clock.now().plus(1);
+        store.commit(pin(&n.to_string(), ends)).await.unwrap();
+        clock.advance(KEPT_EXPIRED_MS / 20);
+    }
+    let gone = store.load(&Key::Pin("100".into())).await;
+    assert_eq!(gone, Ok(None));
+    assert!(store.load(&Key::Pin("199".into())).await.unwrap().is_some());
+    store.close().await.unwrap();
+    let left = rows(&dir).len();
+    assert!((20..=22).contains(&left), "{left}");
+
+    clock.advance(2 * KEPT_EXPIRED_MS);
+    let store = Embedded::disk(dir.path(), "p", Arc::new(clock)).unwrap();
+    assert_eq!(store.load(&Key::Pin("199".into())).await, Ok(None));
+    store.close().await.unwrap();
+    assert_eq!(rows(&dir), [""; 0], "swept at the start");
+}
+
+#[tokio::test]
+async fn expired_quiet_records_make_room_in_a_full_store() {
+    let clock = clock();
+    let limits = Limits {
+        stored_bytes: 2_000,
+        ..LIMITS
+    };
+    let store = Embedded::memory_within("p", Arc::new(clock.clone()), limits).unwrap();
+    let ends = clock.now().plus(1);
+    let mut n = 0_u32;
+    let full = loop {
+        if let Err(why) = store.commit(pin(&n.to_string(), ends)).await {
+            break why;
+        }
+        n += 1;
+    };
+    assert_eq!(full, Refusal::Full { limit: 2_000 }.into());
+    clock.advance(KEPT_EXPIRED_MS + 1);
+    let late = |n: u32| pin(&n.to_string(), Millis::MAX);
+    // The first is judged before they are removed, the next finds room.
+    assert_eq!(store.commit(late(n)).await, Err(full));
+    store.commit(late(n)).await.unwrap();
+}
+
+#[tokio::test]
+async fn holds_go_on_while_the_disk_fails() {
+    let dir = TempDir::new().unwrap();
+    with_one_record(&dir).await;
+    let clock = clock();
+    let store = broken(&dir, &clock, Millis::MAX);
+    let revision = store.load(&key("a")).await.unwrap().unwrap().revision;
+    let outcome = store.commit(put("b", Expected::Absent, 2)).await;
+    assert!(matches!(outcome, Err(CommitError::Unreachable(_))));
+    let take = Take {
+        pool: Pool::Nodes,
+        holder: Holder("n".into()),
+        limit: Some(1),
+        ttl_ms: 10,
+        patience_ms: None,
+        guard: Some(Guard {
+            key: key("a"),
+            revision,
+        }),
+        note: Bytes::new(),
+    };
+    let until = clock.now().plus(10);
+    assert_eq!(store.take(take.clone()).await, Ok(Taken::Held { until }));
+    clock.advance(10);
+    assert_eq!(store.holders(&Pool::Nodes).await, Ok(vec![]));
+    let fenced = Take {
+        guard: Some(Guard {
+            key: key("b"),
+            revision,
+        }),
+        ..take
+    };
+    let taken = store.take(fenced).await;
+    let at = clock.now();
+    assert_eq!(taken, Ok(Taken::Fenced { newest: None, at }));
+}
+
+/// A take whose caller has gone before its turn would hold a place for nobody.
+#[tokio::test]
+async fn a_place_is_not_taken_for_a_caller_that_has_gone() {
+    let table = Table::new(Keyspace::new("p"), 1_000, 0, vec![]);
+    let mut board = Board::default();
+    let take = || Take {
+        pool: Pool::Nodes,
+        holder: Holder("n".into()),
+        limit: None,
+        ttl_ms: 10,
+        patience_ms: None,
+        guard: None,
+        note: Bytes::new(),
+    };
+    let (reply, answer) = oneshot::channel();
+    drop(answer);
+    HoldJob::Take(take(), reply).work(&mut board, &table, Millis::default());
+    assert_eq!(board.holders(&Pool::Nodes, Millis::default()), []);
+    let (reply, answer) = oneshot::channel();
+    HoldJob::Take(take(), reply).work(&mut board, &table, Millis::default());
+    assert!(answer.await.unwrap().is_ok());
+    // Giving back counts all the same.
+    let (reply, answer) = oneshot::channel();
+    drop(answer);
+    let place = Place {
+        pool: Pool::Nodes,
+        holder: Holder("n".into()),
+    };
+    HoldJob::GiveBack(vec![place], reply).work(&mut board, &table, Millis::default());
+    assert_eq!(board.holders(&Pool::Nodes, Millis::default()), []);
 }
 
 /// A store whose file has been closed by a failure.

@@ -14,7 +14,7 @@ use crate::clock::Millis;
 pub const MAX_ON_BOARD: usize = 1_000_000;
 
 /// Who holds and who waits, in every pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Board {
     /// Those that somebody holds or waits in.
     rooms: BTreeMap<Pool, Room>,
@@ -22,6 +22,8 @@ pub struct Board {
     ends: BTreeSet<(Millis, Pool, Holder)>,
     /// The newest turn given, over all pools.
     turn: u64,
+    /// How many it notes at most.
+    most: usize,
 }
 
 /// One pool.
@@ -42,6 +44,17 @@ struct Entry {
 enum What {
     Holds { note: Bytes },
     Waits { turn: u64 },
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            rooms: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            turn: 0,
+            most: MAX_ON_BOARD,
+        }
+    }
 }
 
 impl Board {
@@ -141,7 +154,7 @@ impl Board {
         if room.map_or(0, |room| room.entries.len()) >= MAX_HOLDERS {
             return Err(HoldError::Refused("the pool has too many holders"));
         }
-        if self.ends.len() >= MAX_ON_BOARD {
+        if self.ends.len() >= self.most {
             return Err(HoldError::Refused("the store has too many holders"));
         }
         Ok(())

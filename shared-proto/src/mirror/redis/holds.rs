@@ -8,8 +8,7 @@ use super::reply::Answer;
 use crate::clock::Millis;
 use crate::mirror::Unreachable;
 use crate::mirror::hold::{
-    Held, HoldError, Holder, MAX_HOLDER_BYTES, MAX_HOLDERS, MAX_HOLDS_AT_ONCE, MAX_NOTE_BYTES,
-    Place, Pool, Take, Taken,
+    Held, HoldError, Holder, MAX_HOLDERS, Place, Pool, Take, Taken, check_places,
 };
 use crate::mirror::key::PoolPart;
 
@@ -24,20 +23,13 @@ const PARTS: [PoolPart; 4] = [
 ];
 
 pub(super) async fn take(shared: &Shared, take: Take) -> Result<Taken, HoldError> {
-    if take.holder.0.len() > MAX_HOLDER_BYTES {
-        return Err(HoldError::Refused("the holder's name is too long"));
-    }
-    if take.note.len() > MAX_NOTE_BYTES {
-        return Err(HoldError::Refused("the note is too large"));
-    }
+    take.check()?;
     let mut keys = Vec::from(PARTS.map(|part| shared.keys.pool(&take.pool, part)));
     let mut args = vec![
         take.holder.0.as_bytes().to_vec(),
         take.limit.map(text).unwrap_or_default(),
         text(take.ttl_ms.min(MAX_MS)),
-        take.patience_ms
-            .map(|ms| text(ms.min(MAX_MS)))
-            .unwrap_or_default(),
+        take.patience_ms.map(|ms| text(ms.min(MAX_MS))).unwrap_or_default(),
         take.note.to_vec(),
         text(MAX_HOLDERS),
     ];
@@ -51,15 +43,20 @@ pub(super) async fn take(shared: &Shared, take: Take) -> Result<Taken, HoldError
         args,
         writes: true,
     };
-    let answer = shared.call(&call).await?;
-    match taken(shared, &take, answer).map_err(Unreachable::from)? {
+    let (answer, at) = shared.call(&call).await?;
+    match taken(shared, &take, answer, at).map_err(Unreachable::from)? {
         Some(taken) => Ok(taken),
-        None => Err(HoldError::Refused("the pool has as many holders as it may")),
+        None => Err(HoldError::Refused("the pool has too many holders")),
     }
 }
 
 /// What the answer says; `None` is too many holders.
-fn taken(shared: &Shared, take: &Take, mut answer: Answer) -> Result<Option<Taken>, Fault> {
+fn taken(
+    shared: &Shared,
+    take: &Take,
+    mut answer: Answer,
+    at: Millis,
+) -> Result<Option<Taken>, Fault> {
     Ok(Some(match (answer.number()?, &take.guard) {
         (0, _) => Taken::Full {
             ahead: u32::try_from(answer.number()?).unwrap_or(u32::MAX),
@@ -72,7 +69,7 @@ fn taken(shared: &Shared, take: &Take, mut answer: Answer) -> Result<Option<Take
             let stored = answer.record(&guard.key, &spelled)?;
             Taken::Fenced {
                 newest: stored.and_then(Result::ok),
-                at: shared.time.now(),
+                at,
             }
         }
         (3, _) => return Ok(None),
@@ -97,7 +94,7 @@ pub(super) async fn keep(
         args,
         writes: false,
     };
-    let mut answer = shared.call(&call).await?;
+    let (mut answer, _) = shared.call(&call).await?;
     let kept = places.iter().map(|_| answer.number().map(|held| held == 1));
     let kept: Result<_, Fault> = kept.collect();
     Ok(kept.map_err(Unreachable::from)?)
@@ -125,19 +122,13 @@ fn batch(
     places: &[Place],
     parts: &[PoolPart],
 ) -> Result<(Vec<String>, Vec<Vec<u8>>), HoldError> {
-    if places.len() > MAX_HOLDS_AT_ONCE {
-        return Err(HoldError::Refused("too many holds at once"));
-    }
+    check_places(places)?;
     let mut numbers: HashMap<&Pool, usize> = HashMap::new();
     let (mut keys, mut args) = (Vec::new(), Vec::new());
     for place in places {
         let next = numbers.len().saturating_add(1);
         let number = *numbers.entry(&place.pool).or_insert_with(|| {
-            keys.extend(
-                parts
-                    .iter()
-                    .map(|part| shared.keys.pool(&place.pool, *part)),
-            );
+            keys.extend(parts.iter().map(|part| shared.keys.pool(&place.pool, *part)));
             next
         });
         args.push(text(number));
@@ -159,7 +150,7 @@ pub(super) async fn holders(shared: &Shared, pool: &Pool) -> Result<Vec<Held>, H
             args: vec![cursor, text(PAGE)],
             writes: false,
         };
-        let mut page = shared.call(&call).await?;
+        let (mut page, _) = shared.call(&call).await?;
         cursor = page.bytes().map_err(Unreachable::from)?;
         while page.len() > 0 {
             let held = held(&mut page).map_err(Unreachable::from)?;

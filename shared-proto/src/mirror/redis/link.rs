@@ -21,6 +21,7 @@ use super::reply::Answer;
 use super::scripts::{Lua, Scripts};
 use super::time::StoreTime;
 use super::{Health, Options, Unreachable};
+use crate::clock::Millis;
 use crate::config::RedisHost;
 use crate::mirror::key::Keyspace;
 
@@ -98,13 +99,11 @@ impl Call<'_> {
 }
 
 impl Shared {
-    /// Runs a script; its answer after the time, which all begin with.
-    pub(super) async fn call(&self, call: &Call<'_>) -> Result<Answer, Unreachable> {
+    /// Runs a script; what it answers, and the store's time when it ran.
+    pub(super) async fn call(&self, call: &Call<'_>) -> Result<(Answer, Millis), Unreachable> {
         let asked = Instant::now();
         let (value, generation) = self
-            .run(asked, async |mut connection| {
-                call.send(&mut connection).await
-            })
+            .run(asked, async |mut connection| call.send(&mut connection).await)
             .await?;
         let answer = self.answered(value, asked);
         let answer = answer.map_err(|fault| self.failed(generation, fault))?;
@@ -115,10 +114,15 @@ impl Shared {
     }
 
     /// Reads the time that a script's answer begins with.
-    pub(super) fn answered(&self, value: Value, asked: Instant) -> Result<Answer, Fault> {
+    pub(super) fn answered(
+        &self,
+        value: Value,
+        asked: Instant,
+    ) -> Result<(Answer, Millis), Fault> {
         let mut answer = Answer::of(value)?;
-        self.time.heard(answer.number()?, asked);
-        Ok(answer)
+        let us = answer.number()?;
+        self.time.heard(us, asked);
+        Ok((answer, Millis::from_epoch_ms(us / 1_000)))
     }
 
     /// Runs a command.
@@ -236,7 +240,7 @@ impl Shared {
 }
 
 /// Keeps since when it is.
-pub(super) fn degrade(health: &mut Health, now: crate::clock::Millis, why: &Arc<str>) {
+pub(super) fn degrade(health: &mut Health, now: Millis, why: &Arc<str>) {
     let since = match health {
         Health::Up => now,
         Health::Degraded { since, .. } => *since,

@@ -16,6 +16,7 @@ use super::dial::Party;
 use super::fault::Fault;
 use super::link::{Link, Shared, closed};
 use super::reply::Answer;
+use crate::clock::Millis;
 use crate::mirror::Unreachable;
 
 /// Transactions that share a `WAIT`, and that wait for their turn, at most.
@@ -27,7 +28,7 @@ pub(super) struct Confirmed {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) wanted: u32,
-    pub(super) reply: oneshot::Sender<Result<(Answer, u32), Unreachable>>,
+    pub(super) reply: oneshot::Sender<Result<(Answer, Millis, u32), Unreachable>>,
 }
 
 /// Sends a transaction this way; its answer, and how many replicas had it in
@@ -37,7 +38,7 @@ pub(super) async fn transact(
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     wanted: u32,
-) -> Result<(Answer, u32), Unreachable> {
+) -> Result<(Answer, Millis, u32), Unreachable> {
     let (reply, answer) = oneshot::channel();
     let job = Confirmed {
         keys,
@@ -138,7 +139,7 @@ async fn round(
         if answer.is_ok() {
             shared.accepted(link.generation);
         }
-        let answer = answer.map(|answer| (answer, got)).map_err(fail);
+        let answer = answer.map(|(answer, at)| (answer, at, got)).map_err(fail);
         job.reply.send(answer).ok();
     }
 }

@@ -10,7 +10,9 @@ use super::fault::Fault;
 use crate::clock::Millis;
 use crate::mirror::key::{Key, Keyspace, Spelled};
 use crate::mirror::log::{Logged, Position};
-use crate::mirror::record::{ENVELOPE_FORMAT, MAX_RECORD_BYTES, Record, Revision, Unreadable, Why};
+use crate::mirror::record::{
+    ENVELOPE_FORMAT, MAX_RECORD_BYTES, Record, Revision, Unreadable, Why,
+};
 
 /// Largest number that the scripts count with.
 const MAX_EXACT: u64 = (1 << 53) - 1;
@@ -241,8 +243,7 @@ pub(super) fn lossy(bytes: &[u8]) -> Arc<str> {
 
 /// A number in its only spelling.
 fn number(bytes: &[u8], most: u64) -> Option<u64> {
-    let plain =
-        bytes.iter().all(u8::is_ascii_digit) && (bytes.first() != Some(&b'0') || bytes == b"0");
+    let plain = bytes.iter().all(u8::is_ascii_digit) && (bytes.first() != Some(&b'0') || bytes == b"0");
     let text = std::str::from_utf8(bytes).ok().filter(|_| plain)?;
     text.parse().ok().filter(|number| *number <= most)
 }

@@ -2,8 +2,8 @@
 //! a changed contract is a new file with the next number in its name, so that
 //! nodes of two versions never mix them up.
 
-use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisResult, Script};
+use ::redis::aio::MultiplexedConnection;
 
 const COMMON: &str = include_str!("scripts/common_1.lua");
 

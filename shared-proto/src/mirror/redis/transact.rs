@@ -7,10 +7,9 @@ use super::reply::Answer;
 use crate::clock::Millis;
 use crate::mirror::Unreachable;
 use crate::mirror::commit::{
-    Change, Commit, CommitError, Committed, Expected, Guard, MAX_TRANSACTION, Refusal,
-    TransactError, Transaction,
+    Change, Commit, CommitError, Committed, Expected, Refusal, TransactError, Transaction,
 };
-use crate::mirror::key::{Key, Keyspace, MAX_KEY_BYTES};
+use crate::mirror::key::{Keyspace, MAX_KEY_BYTES};
 use crate::mirror::record::{MAX_RECORD_BYTES, Record, Revision, Unreadable};
 
 /// What an envelope adds to a body, at most: held against the limit so that
@@ -27,7 +26,7 @@ pub(super) async fn transact(
     }
     let (keys, args) = request(shared, &transaction, &spelled);
     let wanted = transaction.replicas;
-    let (mut answer, got) = if wanted > 0 && !transaction.commits.is_empty() {
+    let (mut answer, at, got) = if wanted > 0 && !transaction.commits.is_empty() {
         replicas::transact(shared, keys, args, wanted).await?
     } else {
         let call = Call {
@@ -36,11 +35,11 @@ pub(super) async fn transact(
             args,
             writes: true,
         };
-        (shared.call(&call).await?, wanted)
+        let (answer, at) = shared.call(&call).await?;
+        (answer, at, wanted)
     };
     let made = answer.number().map_err(Unreachable::from)?;
     if made == 0 {
-        let at = shared.time.now();
         let stored = Stored::read(&transaction, &spelled, answer).map_err(Unreachable::from)?;
         return Err(stored.judge(&transaction, at));
     }
@@ -53,14 +52,9 @@ pub(super) async fn transact(
 
 /// The spelled keys of guards and commits, if all is within its bounds.
 fn check(keys: &Keyspace, transaction: &Transaction) -> Result<Vec<String>, TransactError> {
-    let Transaction {
-        guards, commits, ..
-    } = transaction;
-    if guards.len().saturating_add(commits.len()) > MAX_TRANSACTION {
-        return Err(Refusal::Malformed("too many guards and commits").into());
-    }
+    transaction.check()?;
     let mut spelled = Vec::new();
-    for key in named(transaction) {
+    for key in transaction.keys() {
         let key = keys.spell(key);
         if key.len() > MAX_KEY_BYTES {
             return Err(Refusal::KeyTooLong {
@@ -71,12 +65,7 @@ fn check(keys: &Keyspace, transaction: &Transaction) -> Result<Vec<String>, Tran
         }
         spelled.push(key);
     }
-    let mut changed: Vec<_> = spelled.iter().skip(guards.len()).collect();
-    changed.sort_unstable();
-    if changed.windows(2).any(|two| two.first() == two.last()) {
-        return Err(Refusal::Malformed("a record is changed twice").into());
-    }
-    for commit in commits {
+    for commit in &transaction.commits {
         if let Change::Put { body, .. } = &commit.change {
             let bytes = body.len().saturating_add(ENVELOPE_BYTES);
             if bytes > MAX_RECORD_BYTES {
@@ -88,11 +77,6 @@ fn check(keys: &Keyspace, transaction: &Transaction) -> Result<Vec<String>, Tran
         }
     }
     Ok(spelled)
-}
-
-fn named(transaction: &Transaction) -> impl Iterator<Item = &Key> {
-    let guards = transaction.guards.iter().map(|guard| &guard.key);
-    guards.chain(transaction.commits.iter().map(|commit| &commit.key))
 }
 
 /// Keys and arguments, in the order of the script's contract.
@@ -165,7 +149,7 @@ impl Stored {
         mut answer: Answer,
     ) -> Result<Self, Fault> {
         let mut stored = Vec::new();
-        for (key, spelled) in named(transaction).zip(spelled) {
+        for (key, spelled) in transaction.keys().zip(spelled) {
             stored.push(answer.record(key, spelled)?);
         }
         Ok(Self(stored))
@@ -173,35 +157,36 @@ impl Stored {
 
     /// Why it was not made, by the rule that every store decides by.
     fn judge(self, transaction: &Transaction, at: Millis) -> TransactError {
-        let guards = transaction.guards.iter().zip(&self.0);
-        let fenced = guards
-            .clone()
-            .any(|(guard, stored)| !holds(guard, stored.as_ref(), at));
+        let mut guards = transaction.guards.iter().zip(&self.0);
+        let fenced = !guards.all(|(guard, stored)| {
+            let record = stored.as_ref().and_then(|stored| stored.as_ref().ok());
+            guard.holds(record, at)
+        });
         let states = self.0.iter().skip(transaction.guards.len());
-        let refused = transaction.commits.iter().zip(states);
-        let refused =
-            refused.map(|(commit, stored)| commit.decide(stored.as_ref().map(Result::as_ref)));
-        match refused.filter_map(Result::err).next() {
-            Some(CommitError::Refused(refusal)) if !fenced => TransactError::Refused(refusal),
-            Some(CommitError::Conflict { .. } | CommitError::Refused(_)) | None if fenced => {
-                self.conflict(transaction, at)
+        let mut commits = transaction.commits.iter().zip(states);
+        let first = commits.try_for_each(|(commit, stored)| {
+            commit.decide(stored.as_ref().map(Result::as_ref))
+        });
+        match first {
+            _ if fenced => self.conflict(transaction, at),
+            Err(CommitError::Conflict { .. }) => self.conflict(transaction, at),
+            Err(CommitError::Refused(refusal)) => refusal.into(),
+            Err(CommitError::TooLarge { bytes, limit }) => {
+                TransactError::TooLarge { bytes, limit }
             }
-            Some(CommitError::Conflict { .. }) => self.conflict(transaction, at),
-            // Nothing of the kind is decided, and the script found something.
-            _ => Unreachable("it judged the transaction otherwise than this node".into()).into(),
+            Err(CommitError::Unreachable(why)) => why.into(),
+            Ok(()) => {
+                let why = "its script judged the transaction otherwise than this program";
+                Unreachable(why.into()).into()
+            }
         }
     }
 
     fn conflict(self, transaction: &Transaction, at: Millis) -> TransactError {
         let records = self.0.into_iter().map(|stored| stored.and_then(Result::ok));
         TransactError::Conflict {
-            newest: named(transaction).cloned().zip(records).collect(),
+            newest: transaction.keys().cloned().zip(records).collect(),
             at,
         }
     }
-}
-
-fn holds(guard: &Guard, stored: Option<&Result<Record, Unreadable>>, at: Millis) -> bool {
-    let record = stored.and_then(|stored| stored.as_ref().ok());
-    record.is_some_and(|record| record.revision == guard.revision && !record.is_expired(at))
 }

@@ -43,14 +43,12 @@ local holds_already = redis.call('ZSCORE', HELD, holder)
 holds_already = holds_already and tonumber(holds_already) > now_ms
 local rank = redis.call('ZRANK', QUEUE, holder)
 local waiting = redis.call('ZCARD', QUEUE)
-if not holds_already and not rank
-  and redis.call('ZCARD', HELD) + waiting >= tonumber(ARGV[6]) then
-  return { text(now_us), 3 }
-end
-
+local crowded = not holds_already and not rank
+  and redis.call('ZCARD', HELD) + waiting >= tonumber(ARGV[6])
 local ahead = rank or waiting
 local live = redis.call('ZCOUNT', HELD, '(' .. text(now_ms), '+inf')
 if holds_already or limit == '' or live + ahead < tonumber(limit) then
+  if crowded then return { text(now_us), 3 } end
   redis.call('ZADD', HELD, text(now_ms + ttl), holder)
   if rank then
     redis.call('ZREM', QUEUE, holder)
@@ -67,6 +65,7 @@ if holds_already or limit == '' or live + ahead < tonumber(limit) then
 end
 
 if patience ~= '' then
+  if crowded then return { text(now_us), 3 } end
   if not rank then
     local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
     local came = now_us
