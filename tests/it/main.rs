@@ -38,6 +38,7 @@ mod lease_transition;
 mod management;
 mod metrics;
 mod passthrough;
+mod pins_key;
 mod sdk;
 mod secrets;
 mod simulated;
