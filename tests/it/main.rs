@@ -39,6 +39,7 @@ mod management;
 mod metrics;
 mod passthrough;
 mod pins_key;
+mod pins_life;
 mod sdk;
 mod secrets;
 mod simulated;
