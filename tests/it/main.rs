@@ -43,6 +43,7 @@ mod pins_life;
 mod sdk;
 mod secrets;
 mod simulated;
+mod slots_cap;
 mod start;
 mod stream_after;
 mod stream_before;
