@@ -44,6 +44,7 @@ mod sdk;
 mod secrets;
 mod simulated;
 mod slots_cap;
+mod slots_crash;
 mod start;
 mod stream_after;
 mod stream_before;
