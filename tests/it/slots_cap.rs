@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// Connections with their caps, by priority, and a combo `all` of the provider.
-fn config(upstream: &Upstream, caps: &[(&str, Value)], queue: Value) -> Config {
+fn config(upstream: &Upstream, caps: &[(&str, Value)], queue: &Value) -> Config {
     let mut config = Config::new()
         .provider("acme", "openai", &upstream.url())
         .set(
@@ -33,7 +33,7 @@ fn config(upstream: &Upstream, caps: &[(&str, Value)], queue: Value) -> Config {
     config
 }
 
-async fn cluster(nodes: usize, caps: &[(&str, Value)], queue: Value) -> Cluster {
+async fn cluster(nodes: usize, caps: &[(&str, Value)], queue: &Value) -> Cluster {
     Cluster::start(nodes, |upstream| config(upstream, caps, queue)).await
 }
 
@@ -63,7 +63,7 @@ async fn served(call: Sent) -> Answer {
 #[tokio::test]
 async fn two_nodes_never_exceed_it_together() {
     for cap in [1, 3] {
-        let cluster = cluster(2, &[("a", json!(cap))], patient()).await;
+        let cluster = cluster(2, &[("a", json!(cap))], &patient()).await;
         let replies = [Dialect::Chat.ok("pong").after_ms(20)];
         cluster.upstream.script("a", replies);
         let calls: Vec<Sent> = (0..40).map(|at| send(&cluster, at % 2, false)).collect();
@@ -76,7 +76,7 @@ async fn two_nodes_never_exceed_it_together() {
 
 #[tokio::test]
 async fn a_stream_holds_its_slot_to_its_end() {
-    let cluster = cluster(2, &[("a", json!(2))], patient()).await;
+    let cluster = cluster(2, &[("a", json!(2))], &patient()).await;
     let gates = [Gate::closed(), Gate::closed()];
     let replies = gates
         .clone()
@@ -109,7 +109,7 @@ async fn a_stream_holds_its_slot_to_its_end() {
 
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_slot_and_its_place() {
-    let cluster = cluster(2, &[("a", json!(1))], patient()).await;
+    let cluster = cluster(2, &[("a", json!(1))], &patient()).await;
     cluster
         .upstream
         .script("a", [Dialect::Chat.endless_stream("hello")]);
@@ -136,7 +136,7 @@ async fn a_client_that_leaves_frees_its_slot_and_its_place() {
 #[tokio::test]
 async fn a_full_connection_goes_behind_those_with_room() {
     let caps = [("a", json!(1)), ("b", json!(1)), ("c", Value::Null)];
-    let cluster = cluster(2, &caps, patient()).await;
+    let cluster = cluster(2, &caps, &patient()).await;
     for id in ["a", "b", "c"] {
         cluster
             .upstream
@@ -154,7 +154,7 @@ async fn a_full_connection_goes_behind_those_with_room() {
 #[tokio::test]
 async fn who_waited_long_enough_goes_without_a_slot() {
     let queue = json!({"queueTimeoutMs": 1500, "queueDepth": 100});
-    let cluster = cluster(2, &[("a", json!(1))], queue).await;
+    let cluster = cluster(2, &[("a", json!(1))], &queue).await;
     cluster
         .upstream
         .script("a", [Dialect::Chat.endless_stream("hello")]);
@@ -177,7 +177,7 @@ async fn who_waited_long_enough_goes_without_a_slot() {
 #[tokio::test]
 async fn who_finds_the_queue_full_goes_without_a_slot() {
     let queue = json!({"queueTimeoutMs": 60_000, "queueDepth": 2});
-    let cluster = cluster(1, &[("a", json!(1))], queue).await;
+    let cluster = cluster(1, &[("a", json!(1))], &queue).await;
     cluster
         .upstream
         .script("a", [Dialect::Chat.endless_stream("hello")]);
@@ -199,7 +199,7 @@ async fn who_finds_the_queue_full_goes_without_a_slot() {
 #[tokio::test]
 async fn no_cap_is_no_cap() {
     for cap in [Value::Null, json!(0), json!(-1)] {
-        let cluster = cluster(1, &[("a", cap)], patient()).await;
+        let cluster = cluster(1, &[("a", cap)], &patient()).await;
         let gate = Gate::closed();
         cluster
             .upstream
@@ -221,7 +221,7 @@ async fn every_strategy_and_plain_models_keep_it() {
         "least-used",
     ] {
         let cluster = Cluster::start(2, |upstream| {
-            config(upstream, &[("a", json!(2))], patient()).set(
+            config(upstream, &[("a", json!(2))], &patient()).set(
                 &["combos"],
                 json!([{"name": "all", "strategy": strategy, "config": patient(),
                     "targets": [{"model": "acme/m", "weight": 1}, {"model": "acme/n", "weight": 1}]}]),
@@ -245,7 +245,7 @@ async fn every_strategy_and_plain_models_keep_it() {
 
 #[tokio::test]
 async fn a_failed_attempt_gives_its_slot_back() {
-    let cluster = cluster(2, &[("a", json!(1))], patient()).await;
+    let cluster = cluster(2, &[("a", json!(1))], &patient()).await;
     let failing = cluster_tests::reply::Reply::error(400, "bad request");
     cluster.upstream.script("a", [failing]);
     for node in [0, 1, 0, 1] {
@@ -260,7 +260,7 @@ async fn a_failed_attempt_gives_its_slot_back() {
 
 #[tokio::test]
 async fn what_runs_is_shown_on_every_node() {
-    let cluster = cluster(2, &[("a", json!(3))], patient()).await;
+    let cluster = cluster(2, &[("a", json!(3))], &patient()).await;
     cluster
         .upstream
         .script("a", [Dialect::Chat.endless_stream("hello")]);
