@@ -11,6 +11,7 @@
 mod bad_input;
 mod breaker;
 mod cases;
+mod cluster_backends;
 mod configuration;
 mod cooldown;
 mod disconnect;
