@@ -12,6 +12,7 @@ mod bad_input;
 mod breaker;
 mod cases;
 mod cluster_backends;
+mod cluster_cooldown;
 mod configuration;
 mod cooldown;
 mod disconnect;
