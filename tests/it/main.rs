@@ -13,6 +13,7 @@ mod breaker;
 mod cases;
 mod cluster_backends;
 mod cluster_cooldown;
+mod cluster_input;
 mod configuration;
 mod cooldown;
 mod disconnect;
