@@ -14,6 +14,7 @@ mod cases;
 mod cluster_backends;
 mod cluster_cooldown;
 mod cluster_input;
+mod cluster_kill;
 mod configuration;
 mod cooldown;
 mod disconnect;
