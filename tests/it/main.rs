@@ -15,6 +15,7 @@ mod cluster_backends;
 mod cluster_cooldown;
 mod cluster_input;
 mod cluster_kill;
+mod cluster_nodes;
 mod configuration;
 mod cooldown;
 mod disconnect;
