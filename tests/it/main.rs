@@ -16,6 +16,7 @@ mod cluster_cooldown;
 mod cluster_input;
 mod cluster_kill;
 mod cluster_nodes;
+mod cluster_partition;
 mod configuration;
 mod cooldown;
 mod disconnect;
