@@ -17,6 +17,7 @@ mod cluster_input;
 mod cluster_kill;
 mod cluster_nodes;
 mod cluster_partition;
+mod cluster_probe;
 mod configuration;
 mod cooldown;
 mod disconnect;
