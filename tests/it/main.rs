@@ -18,6 +18,7 @@ mod cluster_kill;
 mod cluster_nodes;
 mod cluster_partition;
 mod cluster_probe;
+mod cluster_redis;
 mod configuration;
 mod cooldown;
 mod disconnect;
