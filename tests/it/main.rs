@@ -21,6 +21,7 @@ mod cluster_probe;
 mod cluster_redis;
 mod configuration;
 mod cooldown;
+mod coordinator_absence;
 mod disconnect;
 mod drain;
 mod errors;
