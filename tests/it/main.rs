@@ -22,6 +22,7 @@ mod cluster_redis;
 mod configuration;
 mod cooldown;
 mod coordinator_absence;
+mod coordinator_leader;
 mod disconnect;
 mod drain;
 mod errors;
