@@ -128,7 +128,7 @@ async fn search(
         let now = request.worker.now();
         let mut after = After::new(request, candidate, now, probe, trace);
         after.under(passage);
-        match attempt(&call, &mut after, now, trace).await? {
+        match attempt(&call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));
@@ -157,20 +157,35 @@ async fn search(
     Err(refusal.answer(trace))
 }
 
-/// Makes one attempt; the error is that its lease is lost meanwhile.
+/// Makes one attempt; the error is that its lease is lost meanwhile. Where
+/// nothing was sent because a pooled connection was closed, it is made once
+/// more, and passes the fence once more.
 async fn attempt(
     call: &Call<'_>,
+    request: &Admitted,
+    leased: &mut Option<Leased>,
     after: &mut After,
-    now: Millis,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    tokio::select! {
-        biased;
-        () = after.lost() => {}
-        sent = call.dispatch(after.candidate(), now) => return Ok(sent),
+    let mut again = false;
+    loop {
+        let sent = tokio::select! {
+            biased;
+            () = after.lost() => {
+                after.cut_short(trace);
+                return Err(LeaseCode::Lost.into());
+            }
+            sent = call.dispatch(after.candidate(), request.worker.now()) => sent,
+        };
+        if again || !matches!(&sent, Err(failed) if failed.stale) {
+            return Ok(sent);
+        }
+        again = true;
+        match leased::clear(leased, request, after.candidate(), None).await? {
+            Cleared::Go(passage) => after.under(passage),
+            Cleared::Again => return Err(LeaseCode::ConnectionMismatch.into()),
+        }
     }
-    after.cut_short(trace);
-    Err(LeaseCode::Lost.into())
 }
 
 /// Decides what the plan does next.
