@@ -12,7 +12,7 @@ use std::time::Duration;
 use actix::prelude::*;
 use shared_proto::clock::Millis;
 use shared_proto::lease::{Flight, Lease, LeaseRules, OwnerHash, Stored, take as take_under};
-use shared_proto::mirror::hold::{HoldError, Holder, MAX_HOLDS_AT_ONCE, Place};
+use shared_proto::mirror::hold::{Holder, MAX_HOLDS_AT_ONCE, Place};
 use shared_proto::mirror::{LoadError, Mirror};
 use tokio::sync::watch::Sender;
 use tokio::time::{Instant, timeout};
@@ -186,8 +186,7 @@ impl Keeper {
         let giving = async move { timeout(DEADLINE, mirror.give_back(places)).await };
         ctx.spawn(giving.into_actor(self).map(|given, keeper, ctx| {
             keeper.giving_back = false;
-            let failed: bool = given.map_or(true, |given: Result<(), HoldError>| given.is_err());
-            if failed {
+            if !matches!(given, Ok(Ok(()))) {
                 // They lapse by themselves, and the grace is shorter still.
                 keeper.leaving.clear();
             }
