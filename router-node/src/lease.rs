@@ -33,7 +33,7 @@ use shared_proto::mirror::commit::{Change, Commit, Committed, TransactError};
 use shared_proto::mirror::hold::Pool;
 use shared_proto::mirror::key::Keyspace;
 use shared_proto::mirror::record::Record;
-use shared_proto::mirror::{LoadError, Mirror, Snapshot};
+use shared_proto::mirror::{Health, LoadError, Mirror, Snapshot};
 use tokio::time::timeout;
 
 use crate::observe::LeaseMetrics;
@@ -41,6 +41,11 @@ use desk::{Desk, Own};
 
 /// A whole operation, all its rounds together, takes no longer.
 const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Between a failed question to the store and the next.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A store that is away for less than this may be back in time, ms.
+const JUST_AWAY_MS: u64 = 1_000;
 
 /// A node's way to leases.
 pub(crate) struct Leases {
@@ -140,7 +145,14 @@ impl Leases {
         for _ in 0..MAX_ROUNDS {
             match judge(&seen, self.mirror.now()) {
                 Decision::Done(outcome) => return outcome,
-                Decision::Load(wanted) => self.load(&wanted, &mut seen).await?,
+                Decision::Load(wanted) => {
+                    while let Err(code) = self.load(&wanted, &mut seen).await {
+                        if !self.is_back_soon() {
+                            return Err(code.into());
+                        }
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
                 Decision::Commit(planned) => {
                     let transaction = planned.transaction.clone();
                     match self.mirror.transact(transaction).await {
@@ -155,6 +167,15 @@ impl Leases {
             }
         }
         Err(LeaseCode::ServiceUnavailable.into())
+    }
+
+    /// Whether a failed question is worth another within the deadline: where the
+    /// store is away for longer, operations fail at once.
+    fn is_back_soon(&self) -> bool {
+        match self.mirror.health() {
+            Health::Up => true,
+            Health::Degraded { since, .. } => self.mirror.now().since(since) < JUST_AWAY_MS,
+        }
     }
 
     /// Reads what is wanted; counts are taken after the records are here.

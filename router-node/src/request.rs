@@ -91,13 +91,16 @@ async fn search(
     trace: &mut Trace,
 ) -> Result<(Success, After), ClientError> {
     let call = Call::new(request);
+    let mut leased = Leased::select(request).await?;
     let targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
     )?;
-    let mut leased = Leased::select(request, &targets).await?;
+    if let Some(leased) = &mut leased {
+        leased.route(request, &targets).await?;
+    }
     let leases = &request.worker.node.leases;
     let set_aside = leased.is_none().then_some(leases);
     let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);

@@ -177,7 +177,10 @@ async fn it_never_moves_to_a_connection_of_someone_else() {
         assert!(answer.status >= 400, "{}", answer.text());
     }
     assert_eq!(cluster.upstream.count(other_of(&first)), 0);
-    assert_eq!(bound(&cluster, 1).await, [other_of(&first)]);
+    // Hers may wait for hers; his is his alone.
+    let bound = bound(&cluster, 1).await;
+    let others = bound.iter().filter(|one| *one == other_of(&first));
+    assert_eq!(others.count(), 1, "{bound:?}");
     ask(&cluster, 0, &bob, bobs).await.expect_status(200);
 }
 

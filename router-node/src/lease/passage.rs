@@ -8,13 +8,13 @@ use shared_proto::id::ConnectionId;
 use shared_proto::lease::{
     Binding, Flight, LeaseCode, MAX_FENCES, Presented, Stored, fenced, take,
 };
-use shared_proto::mirror::hold::{Holder, Taken};
+use shared_proto::mirror::hold::{HoldError, Holder, Taken};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::desk::TakeOff;
 use super::keeper::{Keeper, Left, PLACE_TTL_MS};
-use super::{DEADLINE, Leases};
+use super::{DEADLINE, Leases, PAUSE};
 
 /// An answer of the fence counts if it came within this time.
 const FRESH: Duration = Duration::from_millis(500);
@@ -99,6 +99,10 @@ impl Leases {
                 // This process stood still: by now the lease may be over.
                 Ok(Taken::Held { .. }) => continue,
                 Ok(Taken::Fenced { newest, at }) => (newest, at),
+                Err(HoldError::Unreachable(_)) if self.is_back_soon() => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
                 Ok(Taken::Full { .. }) | Err(_) => break,
             };
             let newest = Stored::of(newest.as_ref());

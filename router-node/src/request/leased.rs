@@ -92,32 +92,40 @@ pub(crate) struct Leased {
 
 impl Leased {
     /// The checks at selection; `None` for a request that needs no lease.
-    pub(crate) async fn select(
-        request: &Admitted,
-        targets: &Targets,
-    ) -> Result<Option<Self>, ClientError> {
+    pub(crate) async fn select(request: &Admitted) -> Result<Option<Self>, ClientError> {
         let (Some(context), Some(key)) = (&request.lease, &request.key) else {
             return Ok(None);
         };
-        route::supported(&shape(targets))?;
         let presented = Presented {
             owner: context.owner.clone(),
             generation: context.generation,
             api_key: key.id.clone(),
         };
         let leases = &request.worker.node.leases;
-        let by_combo = forced_by(targets);
-        let forced = context.forced.as_ref().or(by_combo);
+        let forced = context.forced.as_ref();
         let (binding, confirmed) = look(leases, request, &presented, forced).await?;
-        if by_combo.is_some_and(|id| *id != binding.lease.connection) {
-            return Err(LeaseCode::ConnectionMismatch.into());
-        }
         Ok(Some(Self {
             presented,
             binding,
             confirmed,
             moves: 0,
         }))
+    }
+
+    /// The checks of the way that the request would go.
+    pub(crate) async fn route(
+        &mut self,
+        request: &Admitted,
+        targets: &Targets,
+    ) -> Result<(), ClientError> {
+        route::supported(&shape(targets))?;
+        let forced = forced_by(targets);
+        if forced.is_some_and(|id| *id != self.binding.lease.connection) {
+            let leases = &request.worker.node.leases;
+            let looked = look(leases, request, &self.presented, forced).await?;
+            (self.binding, self.confirmed) = looked;
+        }
+        Ok(())
     }
 
     /// What the plan does next: the bound connection, or the one that the lease
