@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::http::header::HeaderValue;
 use actix_web::{HttpRequest, HttpResponse, Route, web};
 use shared_proto::config::ApiKey;
 use shared_proto::lease::lifecycle::{self, Action, ConnectionLabel};
@@ -94,7 +95,7 @@ async fn act(
     let allowed = key.allowed_connections.as_ref().map_or(0, Vec::len);
     lifecycle::managed(key.is_managed(), allowed)?;
     let header = request.headers().get(OWNER);
-    let owner = lifecycle::owner(header.map(|value| value.as_bytes()))?;
+    let owner = lifecycle::owner(header.map(HeaderValue::as_bytes))?;
     let call = Call {
         worker,
         routing: &routing,
@@ -121,7 +122,7 @@ async fn read(
         idle: BODY_IDLE,
     };
     let content_type = request.headers().get("content-type");
-    let content_type = content_type.map(|value| value.as_bytes());
+    let content_type = content_type.map(HeaderValue::as_bytes);
     if let Err(LeaseCode::ContentTypeRequired) = lifecycle::action(content_type, b"") {
         return Err(LeaseCode::ContentTypeRequired.into());
     }

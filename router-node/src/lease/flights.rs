@@ -1,6 +1,7 @@
 //! What is in flight under one owner's lease, and whether it may go on.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use shared_proto::clock::Millis;
 use shared_proto::lease::{Flight, Lease, LeaseRules, Stored, Verdict, watch};
@@ -141,13 +142,10 @@ impl Flights {
     }
 
     /// How often the store is asked about the lease while something is in
-    /// flight: several times within the time that it may go unconfirmed, ms.
-    pub(super) fn ask_every_ms(&self) -> u64 {
-        self.rules
-            .handover_grace_ms()
-            .checked_div(4)
-            .unwrap_or(0)
-            .clamp(100, 1_000)
+    /// flight: several times within the time that it may go unconfirmed.
+    pub(super) fn ask_every(&self) -> Duration {
+        let quarter = self.rules.handover_grace_ms().checked_div(4);
+        Duration::from_millis(quarter.unwrap_or(0).clamp(100, 1_000))
     }
 }
 

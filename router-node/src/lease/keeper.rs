@@ -21,6 +21,7 @@ use super::DEADLINE;
 use super::desk::{Desk, Idle};
 use super::flights::Flights;
 use crate::observe::LeaseMetrics;
+use crate::timer::after;
 
 /// A place lapses this long after it was last kept, ms.
 pub(super) const PLACE_TTL_MS: u64 = 15_000;
@@ -113,7 +114,7 @@ impl Keeper {
             return;
         }
         self.asking = true;
-        self.ask_next = now + Duration::from_millis(self.flights.ask_every_ms());
+        self.ask_next = after(now, self.flights.ask_every());
         let (asked_at, heard) = (self.mirror.now(), self.flights.heard());
         let mirror = Arc::clone(&self.mirror);
         let key = self.owner.key();
@@ -136,7 +137,7 @@ impl Keeper {
         if now < self.keep_next {
             return;
         }
-        self.keep_next = now + KEEP_EVERY;
+        self.keep_next = after(now, KEEP_EVERY);
         for places in self.flights.places().chunks(MAX_HOLDS_AT_ONCE) {
             let places = places.to_vec();
             let mirror = Arc::clone(&self.mirror);
@@ -148,7 +149,7 @@ impl Keeper {
             ctx.spawn(keeping.into_actor(self).map(|(places, kept), keeper, ctx| {
                 let Ok(Ok(kept)) = kept else {
                     // Tried again soon; there is time for two more tries.
-                    keeper.keep_next = Instant::now() + DEADLINE;
+                    keeper.keep_next = after(Instant::now(), DEADLINE);
                     return;
                 };
                 let gone = places.into_iter().zip(kept).filter(|(_, kept)| !kept);
@@ -217,8 +218,8 @@ impl Handler<Enter> for Keeper {
         if self.flights.is_empty() {
             // Its own question to the fence confirms the lease for a while.
             let now = Instant::now();
-            self.ask_next = now + Duration::from_millis(self.flights.ask_every_ms());
-            self.keep_next = now + KEEP_EVERY;
+            self.ask_next = after(now, self.flights.ask_every());
+            self.keep_next = after(now, KEEP_EVERY);
         }
         self.flights.enter(enter.holder, enter.flight, enter.lost);
         self.turn(ctx);

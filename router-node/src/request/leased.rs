@@ -1,7 +1,7 @@
 //! A request under a session lease: the checks at selection, the lease's move
 //! to another connection, and the fence before each attempt.
 
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderValue};
 use serde_json::Value;
 use shared_proto::config::{ApiKey, StrategyName};
 use shared_proto::id::ConnectionId;
@@ -47,7 +47,7 @@ pub(crate) fn context(
     };
     let allowed = key.allowed_connections.as_ref().map_or(0, Vec::len);
     lifecycle::managed(true, allowed)?;
-    let header = |name| headers.get(name).map(|value| value.as_bytes());
+    let header = |name| headers.get(name).map(HeaderValue::as_bytes);
     let (owner, generation) = lifecycle::context(header(OWNER), header(GENERATION))?;
     let forced = header(CONNECTION).and_then(|value| std::str::from_utf8(value).ok());
     let forced = forced.map(str::trim).filter(|id| !id.is_empty());

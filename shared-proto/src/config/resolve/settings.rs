@@ -66,12 +66,13 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
 }
 
 fn leases(given: &file::Leases, built_in: LeaseRules) -> LeaseRules {
+    let replicas = given.min_replicas.map(small);
     LeaseRules::new(
-        given.ttl_ms.unwrap_or(built_in.ttl_ms()),
+        given.ttl_ms.unwrap_or_else(|| built_in.ttl_ms()),
         given
             .handover_grace_ms
-            .unwrap_or(built_in.handover_grace_ms()),
-        given.min_replicas.map_or(built_in.min_replicas(), small),
+            .unwrap_or_else(|| built_in.handover_grace_ms()),
+        replicas.unwrap_or_else(|| built_in.min_replicas()),
     )
 }
 
