@@ -113,7 +113,11 @@
 //! [`Mirror::now`] is the store's time. Records carry their expiry, and each
 //! reader judges it with [`Record::is_expired`]. A store may drop a record some
 //! time after it expired, never before; while it is stored it takes part in
-//! compare-and-set like any other. The embedded store drops nothing by itself.
+//! compare-and-set like any other. The embedded store drops quiet records
+//! ([`Key::is_logged`]) a minute after they expired, and no others. A [`Guard`]
+//! is judged by the store's own clock.
+//!
+//! [`Guard`]: commit::Guard
 
 use std::sync::Arc;
 
@@ -159,10 +163,11 @@ pub trait Mirror: Send + Sync + 'static {
         transaction: Transaction,
     ) -> BoxFuture<'_, Result<Vec<Committed>, TransactError>>;
 
-    /// The record of `key` as last committed, expired or not.
+    /// The record of `key` as last committed, expired or not, quiet or not.
     fn load<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Record>, LoadError>>;
 
-    /// All records, and the position in the log at which this was the state.
+    /// All records but quiet ones, and the position in the log at which this was
+    /// the state.
     fn snapshot(&self) -> BoxFuture<'_, Result<Snapshot, Unreachable>>;
 
     /// The changes after `from`, in the order of their commits.
@@ -202,7 +207,7 @@ pub trait Mirror: Send + Sync + 'static {
 /// The state at one position of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Every record that can be read, in the order of their keys.
+    /// Every record that can be read and is not quiet, in the order of their keys.
     pub records: Vec<Record>,
     /// Every one that can't; they stay stored as they are.
     pub unreadable: Vec<Unreadable>,

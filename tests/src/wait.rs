@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long anything that ought to happen at once may take on a busy machine.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// How often a state is looked at.
 const STEP: Duration = Duration::from_millis(10);

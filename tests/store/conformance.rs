@@ -79,7 +79,13 @@ async fn a_cluster_passes_every_check() {
     let cluster = RedisCluster::start().await;
     let url = cluster.url();
     shared_proto::mirror_checks!([one_by_one] url);
-    one_by_one!(url; reopening_keeps_everything_acknowledged, reopening_hides_no_change);
+    one_by_one!(
+        url;
+        reopening_hides_no_change,
+        reopening_keeps_everything_acknowledged,
+        reopening_keeps_quiet_records,
+        revisions_rise_over_reopening,
+    );
 }
 
 #[tokio::test]

@@ -83,19 +83,21 @@ struct Waiting<M: Machine> {
 }
 
 impl<M: Machine, P: Publish<M>> Owner<M, P> {
-    /// Starts the owner of `key` from what the mirror holds, or with a
-    /// default state until that is known.
+    /// Starts the owner of `key` from what the mirror holds, which is
+    /// published at once, or with a default state until that is known.
     pub(crate) fn start(
         key: Key,
         held: Option<(M, Expected)>,
         rules: M::Rules,
-        publish: P,
+        mut publish: P,
         shared: Shared,
     ) -> Addr<Self> {
+        let unread = held.is_none();
+        let (state, stored) = held.unwrap_or_else(|| (M::default(), Expected::Absent));
+        // The actor has its first turn only after requests may be served.
+        publish.publish(&state, shared.mirror.now());
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
-            let unread = held.is_none();
-            let (state, stored) = held.unwrap_or((M::default(), Expected::Absent));
             Self {
                 key,
                 rules,

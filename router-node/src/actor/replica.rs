@@ -62,7 +62,7 @@ struct Pending<M: Machine> {
 struct Acknowledged<M: Machine> {
     event: M::Event,
     at: Millis,
-    acknowledged_at: Millis,
+    known_since: Millis,
 }
 
 /// A commit as it was sent.
@@ -183,7 +183,7 @@ impl<M: Machine> Replica<M> {
                 self.acknowledged.push_back(Acknowledged {
                     event,
                     at,
-                    acknowledged_at: now,
+                    known_since: now,
                 });
             }
         }
@@ -194,7 +194,7 @@ impl<M: Machine> Replica<M> {
     fn forget_acknowledged(&mut self, now: Millis) {
         let surplus = self.acknowledged.len().saturating_sub(MAX_ACKNOWLEDGED);
         self.acknowledged.drain(..surplus);
-        let kept = |known: &Acknowledged<M>| now.since(known.acknowledged_at) <= ACKNOWLEDGED_MS;
+        let kept = |known: &Acknowledged<M>| now.since(known.known_since) <= ACKNOWLEDGED_MS;
         while self.acknowledged.front().is_some_and(|known| !kept(known)) {
             self.acknowledged.pop_front();
         }

@@ -30,6 +30,8 @@ use crate::routing::{Cells, PublishBreaker, PublishHealth, Routing, Slot};
 const LOADS: usize = 32;
 /// A look-up that takes longer counts as failed.
 const LOAD_DEADLINE: Duration = Duration::from_millis(250);
+/// All of them together; what is left by then counts as failed too.
+const RELOAD_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Cells and owners by name.
 pub(super) struct Registry {
@@ -121,10 +123,11 @@ impl Registry {
         let loading = futures_util::stream::iter(new)
             .map(|key| self.load(key, &directory))
             .buffer_unordered(LOADS);
-        let failed = loading
-            .fold(false, |failed, loaded| async move { failed | !loaded })
-            .await;
-        if failed {
+        let all = loading.fold(true, |all, loaded| async move { loaded && all });
+        if !tokio::time::timeout(RELOAD_DEADLINE, all)
+            .await
+            .unwrap_or(false)
+        {
             following.read_again();
         }
     }

@@ -132,7 +132,7 @@ pub(crate) fn tell_breaker(candidate: &Candidate, event: Option<BreakerEvent>) {
 /// [`OWNER_DEADLINE`], the claim on this node does.
 pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
     let owner = candidate.provider.breaker.owner()?;
-    let deadline = Instant::now() + OWNER_DEADLINE;
+    let deadline = crate::timer::after(Instant::now(), OWNER_DEADLINE);
     let claiming = owner.send(Report(BreakerEvent::ClaimProbe));
     let reported = timeout_at(deadline, claiming).await.ok()?.ok()?;
     let generation = claimed(reported.outcome)?;

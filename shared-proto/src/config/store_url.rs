@@ -80,7 +80,12 @@ pub struct Login {
 
 impl PartialEq for Login {
     fn eq(&self, other: &Self) -> bool {
-        let secret = |login: &Self| login.password.as_ref().map(|p| p.expose_secret().to_owned());
+        let secret = |login: &Self| {
+            login
+                .password
+                .as_ref()
+                .map(|p| p.expose_secret().to_owned())
+        };
         self.user == other.user && secret(self) == secret(other)
     }
 }
@@ -121,7 +126,12 @@ impl fmt::Display for RedisUrl {
         match &self.servers {
             RedisServers::Single(host) => write!(f, "redis{tls}://{host}/{}", self.db),
             RedisServers::Sentinel(hosts, master) => {
-                write!(f, "redis{tls}+sentinel://{}/{master}/{}", list(hosts), self.db)
+                write!(
+                    f,
+                    "redis{tls}+sentinel://{}/{master}/{}",
+                    list(hosts),
+                    self.db
+                )
             }
             RedisServers::Cluster(hosts) => write!(f, "redis{tls}+cluster://{}", list(hosts)),
         }

@@ -264,7 +264,8 @@ pub(super) fn single(
 pub struct Committed {
     /// The record's revision now; the next commit expects it.
     pub revision: Revision,
-    /// Where the change stands in the log.
+    /// Where the change stands in the log; that of a quiet record does not, and
+    /// this is the place after the change before it.
     pub position: Position,
 }
 

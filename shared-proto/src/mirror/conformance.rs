@@ -24,10 +24,13 @@ use super::key::{HEALTH, Key};
 use super::record::{Body, Record};
 
 mod access;
+mod guards;
 mod holds;
 mod log;
+mod quiet;
 mod reopen;
 mod transact;
+mod turns;
 
 pub use access::{
     any_id_is_a_key, big_records_are_refused, concurrent_increments_all_count,
@@ -35,26 +38,27 @@ pub use access::{
     newer_versions_are_kept, revisions_never_repeat, time_does_not_go_back,
     unknown_kinds_are_carried,
 };
+pub use guards::{a_conflict_lists_all_that_is_named, expired_guards_do_not_hold, guards_fence};
 pub use holds::{
-    a_fence_sees_every_change_before, a_fenced_take_changes_nothing, a_limit_is_never_exceeded,
-    giving_back_frees_at_once, holders_are_listed, holds_are_no_records, holds_have_bounds,
-    holds_lapse, keeping_prolongs, many_holders_are_listed, taking_again_renews, the_queue_is_fair,
-    waiters_lose_their_place,
+    a_fence_sees_every_change_before, a_fenced_take_changes_nothing, giving_back_frees_at_once,
+    holders_are_listed, holds_are_no_records, holds_have_bounds, holds_lapse, keeping_prolongs,
+    many_holders_are_listed, taking_again_renews,
 };
 pub use log::{
     a_closed_store_is_unreachable, gap_after_trim, log_order_is_commit_order,
     snapshot_and_tail_see_every_change_once, tail_reads_on_from_any_position, tail_waits_for_news,
 };
+pub use quiet::{expired_quiet_records_conflict, quiet_records_are_only_loaded};
 pub use reopen::{
     reopening_hides_no_change, reopening_keeps_everything_acknowledged,
     reopening_keeps_quiet_records, revisions_rise_over_reopening,
 };
 pub use transact::{
-    a_conflict_lists_all_that_is_named, a_failed_transaction_changes_nothing,
-    a_transaction_is_made_whole, concurrent_transfers_conserve_the_sum, expired_guards_do_not_hold,
-    expired_quiet_records_conflict, guards_fence, malformed_transactions_are_refused,
-    quiet_records_are_only_loaded, the_log_tells_a_transaction_in_one_piece,
+    a_failed_transaction_changes_nothing, a_transaction_is_made_whole,
+    concurrent_transfers_conserve_the_sum, malformed_transactions_are_refused,
+    the_log_tells_a_transaction_in_one_piece,
 };
+pub use turns::{a_limit_is_never_exceeded, the_queue_is_fair, waiters_lose_their_place};
 
 /// A store under test.
 pub trait Backend: Send + Sync {

@@ -2,7 +2,8 @@
 //!
 //! One thread owns the store ([`writer`]); the handle here sends it requests
 //! through a bounded queue, and waits while the queue is full. Reads are
-//! answered between two flushes of the disk.
+//! answered between two flushes of the disk. Holds are in memory only
+//! ([`Board`]) and forgotten at exit, whatever the store.
 
 use std::collections::VecDeque;
 use std::io;

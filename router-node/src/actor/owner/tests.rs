@@ -258,10 +258,13 @@ async fn one_node_probes() {
     .await;
     let claims: Vec<u64> = [a, b]
         .into_iter()
-        .filter_map(|outcome| match outcome {
-            BreakerOutcome::Claimed { generation, .. } => Some(generation),
-            BreakerOutcome::Refused { .. } => None,
-            other => panic!("{other:?}"),
+        .filter_map(|outcome| {
+            if let BreakerOutcome::Claimed { generation, .. } = outcome {
+                return Some(generation);
+            }
+            let refused = matches!(outcome, BreakerOutcome::Refused { .. });
+            assert!(refused, "{outcome:?}");
+            None
         })
         .collect();
     let probe = world.stored().await.unwrap().probe.unwrap();
@@ -332,6 +335,26 @@ async fn what_the_store_lost_is_put_again() {
     one.hear(Stored::Nothing(None), Some(reading)).await;
     stored_becomes(&world, 1).await;
     one.sees(1).await;
+}
+
+#[actix::test]
+async fn what_an_owner_begins_with_is_seen_at_once() {
+    let world = World::new().await;
+    let (sender, view) = watch::channel(ProviderBreaker::default());
+    let shared = Shared {
+        mirror: Arc::clone(&world.store) as Arc<dyn Mirror>,
+        commits: CommitCounters::default(),
+        readings: Arc::new(AtomicU64::new(0)),
+    };
+    let held = ProviderBreaker {
+        failure_count: 2,
+        ..ProviderBreaker::default()
+    };
+    let expected = Expected::Revision(shared_proto::mirror::record::Revision::new(1));
+    let owner = Owner::start(key(), Some((held, expected)), rules(), View(sender), shared);
+    // The owner itself has had no turn yet.
+    assert_eq!(view.borrow().failure_count, 2);
+    drop(owner);
 }
 
 #[actix::test]

@@ -32,7 +32,10 @@ fn every_form_is_read() {
     assert_eq!(one.client, Some(("c".into(), "k".into())));
     let many = redis("rediss+sentinel://a,b:1/my%2Fmaster/3?sentinelPassword=s%26");
     let hosts = vec![host("a", 26379), host("b", 1)];
-    assert_eq!(many.servers, RedisServers::Sentinel(hosts, "my/master".into()));
+    assert_eq!(
+        many.servers,
+        RedisServers::Sentinel(hosts, "my/master".into())
+    );
     assert_eq!((many.tls, many.db), (true, 3));
     let password = many.sentinel_login.password.unwrap();
     assert_eq!(password.expose_secret(), "s&");
@@ -69,7 +72,10 @@ fn what_is_wrong_is_said_and_the_text_is_not_repeated() {
         ("redis://u:s3cret @h", "space"),
         ("redis+sentinel://u:s3cret@h", "names no master"),
         ("redis+sentinel://u:s3cret@h/", "names no master"),
-        ("redis+sentinel://h/m?sentinelUser=s3cret", "sentinelPassword"),
+        (
+            "redis+sentinel://h/m?sentinelUser=s3cret",
+            "sentinelPassword",
+        ),
         ("redis+cluster://u:s3cret@h/1", "only one"),
         ("redis://u:s3cret@h?ca=/x", "rediss"),
         ("rediss://u:s3cret@h?cert=/x", "both"),

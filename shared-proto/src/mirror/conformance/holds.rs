@@ -17,13 +17,13 @@ use crate::mirror::hold::{
 /// Longer than any check takes, in ms.
 const LONG: u64 = 600_000;
 /// Waited for, in ms.
-const SHORT: u64 = 60;
+pub(super) const SHORT: u64 = 60;
 
 fn slots() -> Pool {
     Pool::Slots("acme-1".into())
 }
 
-fn take(holder: &str, limit: u32) -> Take {
+pub(super) fn take(holder: &str, limit: u32) -> Take {
     Take {
         pool: slots(),
         holder: Holder(holder.into()),
@@ -35,14 +35,14 @@ fn take(holder: &str, limit: u32) -> Take {
     }
 }
 
-fn patient(holder: &str, limit: u32) -> Take {
+pub(super) fn patient(holder: &str, limit: u32) -> Take {
     Take {
         patience_ms: Some(LONG),
         ..take(holder, limit)
     }
 }
 
-fn place(holder: &str) -> Place {
+pub(super) fn place(holder: &str) -> Place {
     Place {
         pool: slots(),
         holder: Holder(holder.into()),
@@ -50,7 +50,7 @@ fn place(holder: &str) -> Place {
 }
 
 /// Takes a place that there is; when it lapses.
-async fn had(mirror: &dyn Mirror, take: Take) -> Millis {
+pub(super) async fn had(mirror: &dyn Mirror, take: Take) -> Millis {
     match mirror.take(take).await {
         Ok(Taken::Held { until }) => until,
         other => panic!("no place: {other:?}"),
@@ -58,42 +58,16 @@ async fn had(mirror: &dyn Mirror, take: Take) -> Millis {
 }
 
 /// Asks for a place that there is not; how many wait before.
-async fn full(mirror: &dyn Mirror, take: Take) -> u32 {
+pub(super) async fn full(mirror: &dyn Mirror, take: Take) -> u32 {
     match mirror.take(take).await {
         Ok(Taken::Full { ahead }) => ahead,
         other => panic!("not full: {other:?}"),
     }
 }
 
-async fn names(mirror: &dyn Mirror) -> Vec<String> {
+pub(super) async fn names(mirror: &dyn Mirror) -> Vec<String> {
     let held = mirror.holders(&slots()).await.unwrap();
     held.iter().map(|held| held.holder.0.to_string()).collect()
-}
-
-/// However many want in at once, no more than the limit are, and all get their
-/// turn.
-pub async fn a_limit_is_never_exceeded(backend: &dyn Backend) {
-    const LIMIT: u32 = 3;
-    let mirror = backend.open().await;
-    let inside = Cell::new(0_u32);
-    let one = async |n: usize| {
-        let holder = format!("h{n}");
-        for _ in 0..3 {
-            until(&*mirror, "a turn", async || {
-                let taken = mirror.take(patient(&holder, LIMIT)).await.unwrap();
-                matches!(taken, Taken::Held { .. }).then_some(())
-            })
-            .await;
-            inside.set(inside.get() + 1);
-            let held = names(&*mirror).await;
-            assert!(held.contains(&holder));
-            assert!(held.len() <= 3 && inside.get() <= LIMIT, "{held:?}");
-            inside.set(inside.get() - 1);
-            mirror.give_back(vec![place(&holder)]).await.unwrap();
-        }
-    };
-    join_all((0..24).map(one)).await;
-    assert_eq!(names(&*mirror).await, [""; 0]);
 }
 
 /// A hold that is not kept ends by itself, and not before its time.
@@ -201,82 +175,6 @@ pub async fn taking_again_renews(backend: &dyn Backend) {
     had(&*mirror, take("a", 2)).await;
     let held = mirror.holders(&slots()).await.unwrap();
     assert_eq!(held[0].note, Bytes::new(), "each says its own");
-}
-
-/// Who came first is let in first, and nobody overtakes those who wait.
-pub async fn the_queue_is_fair(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    had(&*mirror, take("a", 1)).await;
-    // Names whose order is not that of the queue.
-    for (ahead, holder) in ["m", "z", "b", "q"].iter().enumerate() {
-        let told = full(&*mirror, patient(holder, 1)).await;
-        assert_eq!(usize::try_from(told), Ok(ahead));
-    }
-    assert_eq!(
-        full(&*mirror, patient("z", 1)).await,
-        1,
-        "it keeps its place"
-    );
-    assert_eq!(full(&*mirror, take("new", 1)).await, 4);
-    mirror.give_back(vec![place("a")]).await.unwrap();
-    assert_eq!(
-        full(&*mirror, take("new", 1)).await,
-        4,
-        "it does not overtake"
-    );
-    assert_eq!(
-        full(&*mirror, patient("z", 1)).await,
-        1,
-        "nor does the second"
-    );
-    had(&*mirror, patient("m", 1)).await;
-    assert_eq!(full(&*mirror, patient("z", 1)).await, 0);
-
-    // With more room, those have it who are so near.
-    assert_eq!(full(&*mirror, patient("q", 3)).await, 2);
-    had(&*mirror, patient("b", 3)).await;
-    assert_eq!(full(&*mirror, patient("q", 3)).await, 1);
-    had(&*mirror, patient("z", 3)).await;
-    assert_eq!(full(&*mirror, patient("q", 3)).await, 0);
-    had(&*mirror, patient("q", 4)).await;
-    assert_eq!(names(&*mirror).await, ["b", "m", "q", "z"]);
-    let unlimited = Take {
-        limit: None,
-        ..take("new", 0)
-    };
-    had(&*mirror, unlimited).await;
-}
-
-/// A waiter that does not come back in time, or gives up, holds nobody up.
-pub async fn waiters_lose_their_place(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    had(&*mirror, take("a", 1)).await;
-    assert_eq!(full(&*mirror, patient("gives up", 1)).await, 0);
-    assert_eq!(full(&*mirror, patient("w", 1)).await, 1);
-    assert_eq!(full(&*mirror, take("gives up", 1)).await, 0);
-    assert_eq!(full(&*mirror, patient("w", 1)).await, 0);
-    mirror.give_back(vec![place("w")]).await.unwrap();
-
-    let dies = Take {
-        patience_ms: Some(SHORT),
-        ..take("dies", 1)
-    };
-    assert_eq!(full(&*mirror, dies).await, 0);
-    let mut ahead = full(&*mirror, patient("w", 1)).await;
-    assert!(ahead <= 1);
-    until(&*mirror, "the end of its patience", async || {
-        ahead = full(&*mirror, patient("w", 1)).await;
-        (ahead == 0).then_some(())
-    })
-    .await;
-    assert_eq!(
-        full(&*mirror, patient("dies", 1)).await,
-        1,
-        "at the end again"
-    );
-    mirror.give_back(vec![place("a")]).await.unwrap();
-    assert_eq!(full(&*mirror, patient("dies", 1)).await, 1);
-    had(&*mirror, patient("w", 1)).await;
 }
 
 fn fenced(taken: Result<Taken, HoldError>) -> (Option<crate::mirror::record::Record>, Millis) {

@@ -1,22 +1,22 @@
-//! Checks of transactions: all of one or nothing, fenced by guards.
+//! Checks of transactions: all of one or nothing.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::{join, join_all};
 
-use super::{Backend, count, count_in, increment, key, put, until};
+use super::{Backend, count, count_in, increment, key, put};
 use crate::clock::Millis;
 use crate::mirror::Mirror;
 use crate::mirror::commit::{
-    Change, Commit, CommitError, Committed, Expected, Guard, MAX_TRANSACTION, Refusal,
-    TransactError, Transaction,
+    Change, Commit, Committed, Expected, Guard, MAX_TRANSACTION, Refusal, TransactError,
+    Transaction,
 };
 use crate::mirror::key::{Key, MAX_KEY_BYTES};
 use crate::mirror::log::Logged;
 use crate::mirror::record::{MAX_RECORD_BYTES, Record, Revision};
 
 /// Changes on conditions, without asking for replicas.
-fn all(guards: Vec<Guard>, commits: Vec<Commit>) -> Transaction {
+pub(super) fn all(guards: Vec<Guard>, commits: Vec<Commit>) -> Transaction {
     Transaction {
         guards,
         commits,
@@ -24,19 +24,19 @@ fn all(guards: Vec<Guard>, commits: Vec<Commit>) -> Transaction {
     }
 }
 
-fn guard(id: &str, revision: Revision) -> Guard {
+pub(super) fn guard(id: &str, revision: Revision) -> Guard {
     Guard {
         key: key(id),
         revision,
     }
 }
 
-async fn stored(mirror: &dyn Mirror, id: &str) -> Option<Record> {
+pub(super) async fn stored(mirror: &dyn Mirror, id: &str) -> Option<Record> {
     mirror.load(&key(id)).await.unwrap()
 }
 
 /// What a conflict says is stored, and when that was.
-fn conflict(
+pub(super) fn conflict(
     outcome: Result<Vec<Committed>, TransactError>,
 ) -> (Vec<(Key, Option<Record>)>, Millis) {
     match outcome {
@@ -260,121 +260,6 @@ pub async fn the_log_tells_a_transaction_in_one_piece(backend: &dyn Backend) {
     }
 }
 
-/// A guard holds for its record's revision and no other.
-pub async fn guards_fence(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    let first = increment(&*mirror, "lease").await.revision;
-    let second = increment(&*mirror, "lease").await.revision;
-    let other = increment(&*mirror, "other").await.revision;
-    let right = guard("lease", second);
-    let outcome = mirror.transact(all(vec![right.clone()], vec![])).await;
-    assert_eq!(outcome, Ok(vec![]), "to ask only is fine");
-    let both = vec![right.clone(), guard("other", other)];
-    let write = |n| vec![put("a", Expected::Absent, n)];
-    mirror.transact(all(both, write(1))).await.unwrap();
-    assert_eq!(count(&*mirror, "a").await, Some(1));
-    let a = stored(&*mirror, "a").await.unwrap().revision;
-    let before = mirror.snapshot().await.unwrap();
-    let wrong = [
-        vec![guard("lease", first)],
-        vec![guard("absent", second)],
-        vec![right.clone(), guard("other", second)],
-        vec![guard("other", second), right.clone()],
-    ];
-    for guards in wrong {
-        let write = vec![put("a", Expected::Revision(a), 9)];
-        conflict(mirror.transact(all(guards.clone(), write)).await);
-        conflict(mirror.transact(all(guards, vec![])).await);
-    }
-    assert_eq!(mirror.snapshot().await.unwrap(), before);
-
-    // A record may be guarded and changed: renewed only while it has not expired.
-    let renew = vec![put("lease", Expected::Revision(second), 3)];
-    let third = mirror
-        .transact(all(vec![right.clone()], renew))
-        .await
-        .unwrap();
-    conflict(mirror.transact(all(vec![right], vec![])).await);
-    let gone = Commit::delete(key("lease"), third[0].revision, 1);
-    mirror.commit(gone).await.unwrap();
-    let late = vec![guard("lease", third[0].revision)];
-    conflict(mirror.transact(all(late, vec![])).await);
-}
-
-/// A guard on an expired record does not hold, by the store's clock, whatever
-/// the caller thinks.
-pub async fn expired_guards_do_not_hold(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    // The store's clock is at least there already.
-    let past = mirror.now();
-    let brief = put("brief", Expected::Absent, 1).expiring(past);
-    let brief = mirror.commit(brief).await.unwrap().revision;
-    let write = || vec![put("a", Expected::Absent, 1)];
-    let outcome = mirror
-        .transact(all(vec![guard("brief", brief)], write()))
-        .await;
-    let (newest, at) = conflict(outcome);
-    assert!(at >= past);
-    assert_eq!(
-        newest,
-        [
-            (key("brief"), stored(&*mirror, "brief").await),
-            (key("a"), None)
-        ],
-        "it is stored all the same"
-    );
-    let long = put("brief", Expected::Revision(brief), 2).expiring(mirror.now().plus(600_000));
-    let long = mirror.commit(long).await.unwrap().revision;
-    let outcome = mirror
-        .transact(all(vec![guard("brief", long)], write()))
-        .await;
-    assert_eq!(outcome.map(|done| done.len()), Ok(1));
-
-    // One that holds at first, perhaps, ends by itself, and not before its time.
-    let end = mirror.now().plus(80);
-    let short = put("brief", Expected::Revision(long), 3).expiring(end);
-    let short = mirror.commit(short).await.unwrap().revision;
-    let (newest, at) = until(&*mirror, "the guard's end", async || {
-        let asked = all(vec![guard("brief", short)], vec![]);
-        let outcome = mirror.transact(asked).await;
-        outcome.is_err().then(|| conflict(outcome))
-    })
-    .await;
-    assert!(at >= end, "{at:?} is before {end:?}");
-    assert_eq!(newest.len(), 1);
-}
-
-/// A conflict tells of all that the transaction names, in order, expired or
-/// not, also of what is as expected.
-pub async fn a_conflict_lists_all_that_is_named(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    for id in ["g", "x", "a", "b"] {
-        increment(&*mirror, id).await;
-    }
-    let old = put("old", Expected::Absent, 1).expiring(mirror.now());
-    mirror.commit(old).await.unwrap();
-    let of = async |id| stored(&*mirror, id).await.unwrap();
-    let guards = vec![
-        guard("x", of("x").await.revision),
-        guard("none", of("x").await.revision),
-        guard("g", of("g").await.revision),
-    ];
-    let commits = vec![
-        put("b", Expected::Revision(of("b").await.revision), 9),
-        put("new", Expected::Absent, 9),
-        put("old", Expected::Absent, 9),
-        put("a", Expected::Absent, 9),
-    ];
-    let before = mirror.now();
-    let (newest, at) = conflict(mirror.transact(all(guards, commits)).await);
-    assert!(before <= at && at <= mirror.now());
-    let mut expected = Vec::new();
-    for id in ["x", "none", "g", "b", "new", "old", "a"] {
-        expected.push((key(id), stored(&*mirror, id).await));
-    }
-    assert_eq!(newest, expected);
-}
-
 /// What no store can make is refused, and nothing of it is made.
 pub async fn malformed_transactions_are_refused(backend: &dyn Backend) {
     let mirror = backend.open().await;
@@ -423,79 +308,4 @@ pub async fn malformed_transactions_are_refused(backend: &dyn Backend) {
         mirror.transact(most).await.unwrap().len(),
         MAX_TRANSACTION - 4
     );
-}
-
-fn pin(id: &str, expected: Expected, n: u64) -> Commit {
-    Commit {
-        key: Key::Pin(id.into()),
-        ..put("", expected, n)
-    }
-}
-
-/// A quiet record is read by its key and by nobody else, and is compared and
-/// set like any other.
-pub async fn quiet_records_are_only_loaded(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    let head = increment(&*mirror, "a").await.position;
-    let before = mirror.snapshot().await.unwrap();
-    let of = async |id: &str| mirror.load(&Key::Pin(id.into())).await.unwrap();
-    let one = mirror.commit(pin("p", Expected::Absent, 1)).await.unwrap();
-    assert_eq!(one.position, head, "the log has not moved");
-    assert_eq!(of("p").await.unwrap().revision, one.revision);
-    for stale in [Expected::Absent, Expected::Revision(Revision::new(0))] {
-        let outcome = mirror.commit(pin("p", stale, 9)).await;
-        assert_eq!(
-            outcome,
-            Err(CommitError::Conflict {
-                newest: of("p").await
-            })
-        );
-    }
-    let two = pin("p", Expected::Revision(one.revision), 2);
-    let two = mirror.commit(two).await.unwrap();
-    assert!(two.revision > one.revision);
-    assert_eq!(mirror.snapshot().await.unwrap(), before);
-
-    let fence = Guard {
-        key: Key::Pin("p".into()),
-        revision: two.revision,
-    };
-    let commits = vec![
-        pin("q", Expected::Absent, 1),
-        put("b", Expected::Absent, 1),
-        pin("r", Expected::Absent, 1),
-    ];
-    let mixed = mirror.transact(all(vec![fence], commits)).await.unwrap();
-    let mut tail = mirror.tail(head).await.unwrap();
-    let told = tail.next().await.unwrap();
-    assert_eq!(told.position, mixed[1].position, "only this is news");
-    assert_eq!(
-        (mixed[0].position, mixed[2].position),
-        (head, told.position)
-    );
-
-    let gone = Commit::delete(Key::Pin("p".into()), two.revision, 1);
-    assert!(mirror.commit(gone).await.unwrap().revision > two.revision);
-    assert_eq!(of("p").await, None);
-    let snapshot = mirror.snapshot().await.unwrap();
-    assert_eq!(snapshot.position, told.position);
-    assert!(snapshot.records.iter().all(|record| record.key.is_logged()));
-    assert_eq!(snapshot.records.len(), 2);
-}
-
-/// A quiet record that expired a moment ago still takes part in
-/// compare-and-set.
-pub async fn expired_quiet_records_conflict(backend: &dyn Backend) {
-    let mirror = backend.open().await;
-    let past = mirror.now();
-    let old = pin("p", Expected::Absent, 1).expiring(past);
-    let old = mirror.commit(old).await.unwrap().revision;
-    let stored = mirror.load(&Key::Pin("p".into())).await.unwrap();
-    assert_eq!(stored.as_ref().and_then(|r| r.expires_at), Some(past));
-    let outcome = mirror.commit(pin("p", Expected::Absent, 2)).await;
-    assert_eq!(outcome, Err(CommitError::Conflict { newest: stored }));
-    let next = pin("p", Expected::Revision(old), 2);
-    let next = mirror.commit(next).await.unwrap().revision;
-    let stored = mirror.load(&Key::Pin("p".into())).await.unwrap().unwrap();
-    assert_eq!((stored.revision, stored.expires_at), (next, None));
 }

@@ -360,11 +360,6 @@ impl Batch {
         self.staged.is_empty()
     }
 
-    /// How many commits it has.
-    pub(super) const fn commits(&self) -> usize {
-        self.log.len()
-    }
-
     /// The newest revision given.
     pub(super) const fn revision(&self) -> u64 {
         self.revision

@@ -159,6 +159,10 @@ impl Writer {
         }
         let now = self.clock.now();
         let mut batch = self.table.batch();
+        // First, so that there is room; more than are added, so that none pile up.
+        let commits = transactions.iter().map(|(t, _)| t.commits.len());
+        let most = commits.fold(SWEPT, |most, n| most.saturating_add(n.saturating_mul(2)));
+        self.table.sweep(&mut batch, now, most);
         let mut judged: Vec<Judged> = Vec::with_capacity(transactions.len());
         for (transaction, reply) in transactions {
             if !reply.is_closed() {
@@ -166,9 +170,6 @@ impl Writer {
                 judged.push((reply, outcome));
             }
         }
-        // More than were added, so that they can't pile up.
-        let most = batch.commits().saturating_mul(2).saturating_add(SWEPT);
-        self.table.sweep(&mut batch, now, most);
         match self.persist(&batch) {
             Ok(()) => self.acknowledge(batch, judged),
             // Refusals too: they may be due to commits of this batch.

@@ -29,7 +29,9 @@ pub(super) async fn take(shared: &Shared, take: Take) -> Result<Taken, HoldError
         take.holder.0.as_bytes().to_vec(),
         take.limit.map(text).unwrap_or_default(),
         text(take.ttl_ms.min(MAX_MS)),
-        take.patience_ms.map(|ms| text(ms.min(MAX_MS))).unwrap_or_default(),
+        take.patience_ms
+            .map(|ms| text(ms.min(MAX_MS)))
+            .unwrap_or_default(),
         take.note.to_vec(),
         text(MAX_HOLDERS),
     ];
@@ -128,7 +130,11 @@ fn batch(
     for place in places {
         let next = numbers.len().saturating_add(1);
         let number = *numbers.entry(&place.pool).or_insert_with(|| {
-            keys.extend(parts.iter().map(|part| shared.keys.pool(&place.pool, *part)));
+            keys.extend(
+                parts
+                    .iter()
+                    .map(|part| shared.keys.pool(&place.pool, *part)),
+            );
             next
         });
         args.push(text(number));

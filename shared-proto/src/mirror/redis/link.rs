@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{Cmd, RedisResult, Value};
+use ::redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -86,15 +86,25 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// By its hash; in full where the server has forgotten the script, since
+    /// one that is loaded again can be forgotten again before it is called.
     pub(super) async fn send(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
-        let mut invocation = self.lua.script.prepare_invoke();
-        for key in &self.keys {
-            invocation.key(key);
+        let hash = self.command("EVALSHA", self.lua.script.get_hash());
+        let answer = hash.query_async(connection).await;
+        if answer.as_ref().err().and_then(RedisError::code) != Some("NOSCRIPT") {
+            return answer;
         }
+        let text = self.command("EVAL", &self.lua.text);
+        text.query_async(connection).await
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = ::redis::cmd(name);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys);
         for arg in &self.args {
-            invocation.arg(arg.as_slice());
+            command.arg(arg.as_slice());
         }
-        invocation.invoke_async(connection).await
+        command
     }
 }
 
@@ -103,7 +113,9 @@ impl Shared {
     pub(super) async fn call(&self, call: &Call<'_>) -> Result<(Answer, Millis), Unreachable> {
         let asked = Instant::now();
         let (value, generation) = self
-            .run(asked, async |mut connection| call.send(&mut connection).await)
+            .run(asked, async |mut connection| {
+                call.send(&mut connection).await
+            })
             .await?;
         let answer = self.answered(value, asked);
         let answer = answer.map_err(|fault| self.failed(generation, fault))?;
@@ -114,11 +126,7 @@ impl Shared {
     }
 
     /// Reads the time that a script's answer begins with.
-    pub(super) fn answered(
-        &self,
-        value: Value,
-        asked: Instant,
-    ) -> Result<(Answer, Millis), Fault> {
+    pub(super) fn answered(&self, value: Value, asked: Instant) -> Result<(Answer, Millis), Fault> {
         let mut answer = Answer::of(value)?;
         let us = answer.number()?;
         self.time.heard(us, asked);

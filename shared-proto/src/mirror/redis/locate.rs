@@ -124,7 +124,9 @@ impl Locator {
     /// that was cut off names the former.
     async fn master_at(&self, host: RedisHost) -> Result<Found, Fault> {
         let mut found = self.open(host).await?;
-        let role: Result<Value, _> = ::redis::cmd("ROLE").query_async(&mut found.connection).await;
+        let role: Result<Value, _> = ::redis::cmd("ROLE")
+            .query_async(&mut found.connection)
+            .await;
         let role = role.map_err(|error| Fault::of(&error).at(&found.host))?;
         if Answer::of(role)?.bytes()? == b"master" {
             return Ok(found);
@@ -136,7 +138,11 @@ impl Locator {
     async fn in_cluster(&mut self, seeds: Vec<RedisHost>) -> Result<Found, Fault> {
         let mut last = Fault::odd();
         let mut nodes = self.learned.clone();
-        nodes.extend(seeds.into_iter().filter(|seed| !self.learned.contains(seed)));
+        nodes.extend(
+            seeds
+                .into_iter()
+                .filter(|seed| !self.learned.contains(seed)),
+        );
         for node in nodes {
             match self.follow(node).await {
                 Ok(mut found) => {
@@ -194,7 +200,10 @@ fn redirected(address: &str, teller: &RedisHost) -> Option<RedisHost> {
     let (host, port) = address.rsplit_once(':')?;
     let host = if host.is_empty() { &teller.host } else { host };
     Some(RedisHost {
-        host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+        host: host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned(),
         port: port.parse().ok().filter(|port| *port > 0)?,
     })
 }

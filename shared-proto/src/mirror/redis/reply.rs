@@ -10,9 +10,7 @@ use super::fault::Fault;
 use crate::clock::Millis;
 use crate::mirror::key::{Key, Keyspace, Spelled};
 use crate::mirror::log::{Logged, Position};
-use crate::mirror::record::{
-    ENVELOPE_FORMAT, MAX_RECORD_BYTES, Record, Revision, Unreadable, Why,
-};
+use crate::mirror::record::{ENVELOPE_FORMAT, MAX_RECORD_BYTES, Record, Revision, Unreadable, Why};
 
 /// Largest number that the scripts count with.
 const MAX_EXACT: u64 = (1 << 53) - 1;
@@ -22,12 +20,13 @@ pub(super) struct Answer(std::vec::IntoIter<Value>);
 
 impl Answer {
     pub(super) fn of(value: Value) -> Result<Self, Fault> {
-        match value {
-            Value::Array(items) => Ok(Self(items.into_iter())),
-            // A read of a stream finds nothing.
-            Value::Nil => Ok(Self(Vec::new().into_iter())),
-            _ => Err(Fault::odd()),
+        if let Value::Array(items) = value {
+            return Ok(Self(items.into_iter()));
         }
+        // A read of a stream finds nothing.
+        let none = value == Value::Nil;
+        none.then(|| Self(Vec::new().into_iter()))
+            .ok_or_else(Fault::odd)
     }
 
     pub(super) fn next(&mut self) -> Option<Value> {
@@ -90,6 +89,10 @@ impl Answer {
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library's list of replies is open, and no other is text"
+)]
 fn bytes(value: Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
@@ -131,7 +134,9 @@ impl Fields {
             Some(field) => Some(needed(Some(field), "x", u64::MAX)?),
             None => None,
         };
-        let body = self.body.ok_or(Why::Corrupt("it has no body".into()))?;
+        let body = self
+            .body
+            .ok_or_else(|| Why::Corrupt("it has no body".into()))?;
         if body.len() > MAX_RECORD_BYTES {
             return Err(Why::Corrupt("its body is over the limit".into()));
         }
@@ -243,7 +248,8 @@ pub(super) fn lossy(bytes: &[u8]) -> Arc<str> {
 
 /// A number in its only spelling.
 fn number(bytes: &[u8], most: u64) -> Option<u64> {
-    let plain = bytes.iter().all(u8::is_ascii_digit) && (bytes.first() != Some(&b'0') || bytes == b"0");
+    let plain =
+        bytes.iter().all(u8::is_ascii_digit) && (bytes.first() != Some(&b'0') || bytes == b"0");
     let text = std::str::from_utf8(bytes).ok().filter(|_| plain)?;
     text.parse().ok().filter(|number| *number <= most)
 }

@@ -2,8 +2,8 @@
 //! a changed contract is a new file with the next number in its name, so that
 //! nodes of two versions never mix them up.
 
-use ::redis::{RedisResult, Script};
 use ::redis::aio::MultiplexedConnection;
+use ::redis::{RedisResult, Script};
 
 const COMMON: &str = include_str!("scripts/common_1.lua");
 
@@ -51,7 +51,7 @@ impl Scripts {
     }
 
     /// Makes all of them known to a server, so that each call sends a hash
-    /// only. One that the server forgets is loaded again by its next call.
+    /// only. One that the server forgets is sent in full by its next call.
     pub(super) async fn load(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
         for lua in [
             &self.transact,

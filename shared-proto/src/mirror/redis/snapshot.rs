@@ -58,7 +58,12 @@ pub(super) async fn snapshot(shared: &Shared) -> Result<Snapshot, Unreachable> {
 /// The end of the log.
 async fn head(shared: &Shared) -> Result<Position, Unreachable> {
     let mut command = cmd("XREVRANGE");
-    command.arg(&shared.log).arg("+").arg("-").arg("COUNT").arg(1);
+    command
+        .arg(&shared.log)
+        .arg("+")
+        .arg("-")
+        .arg("COUNT")
+        .arg(1);
     let last = shared.command(&command).await?;
     let last = Answer::of(last)?.next();
     let entry = last.map(|last| Entry::of(&shared.keys, last)).transpose()?;
@@ -80,7 +85,11 @@ async fn read_all(shared: &Shared, table: &mut Table) -> Result<(), Unreachable>
     let mut cursor = "0".to_owned();
     loop {
         let mut command = cmd("ZSCAN");
-        command.arg(&shared.index).arg(&cursor).arg("COUNT").arg(NAMES);
+        command
+            .arg(&shared.index)
+            .arg(&cursor)
+            .arg("COUNT")
+            .arg(NAMES);
         let mut page = Answer::of(shared.command(&command).await?)?;
         cursor = page.text()?;
         let mut wanted = Vec::new();
@@ -190,7 +199,11 @@ impl Table {
         let Some((spelled, revision)) = entry.subject else {
             return Ok(());
         };
-        if self.rows.get(&spelled).is_some_and(|(known, _)| *known >= revision) {
+        if self
+            .rows
+            .get(&spelled)
+            .is_some_and(|(known, _)| *known >= revision)
+        {
             return Ok(());
         }
         match entry.change {

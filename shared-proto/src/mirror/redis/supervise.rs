@@ -114,7 +114,10 @@ pub(super) fn suits(told: Value) -> Result<(), Fault> {
             _ => {}
         }
     }
-    let major = version.split('.').next().and_then(|major| major.parse().ok());
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok());
     // Others that speak the protocol are taken at their word, as their scripts load.
     if &*server == "redis" && major.is_none_or(|major: u64| major < NEEDED.0) {
         let why = format!("it is Redis {version}, and {} or newer is needed", NEEDED.1);

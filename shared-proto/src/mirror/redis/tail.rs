@@ -160,7 +160,9 @@ impl Cursor {
         command.arg(&self.shared.log).arg(from).arg(to);
         command.arg("COUNT").arg(1);
         let mut found = Answer::of(self.ask(&command).await?)?;
-        let entry = found.next().map(|entry| Entry::of(&self.shared.keys, entry));
+        let entry = found
+            .next()
+            .map(|entry| Entry::of(&self.shared.keys, entry));
         Ok(entry.transpose()?)
     }
 

@@ -45,9 +45,16 @@ fn an_old_server_and_a_replica_will_not_do() {
         "it is Redis 6.2.14, and 7.0 or newer is needed"
     );
     assert!(told("redis", "", "master").is_some());
-    assert!(told("redis", "7.0.0", "replica").unwrap().contains("replica"));
+    assert!(
+        told("redis", "7.0.0", "replica")
+            .unwrap()
+            .contains("replica")
+    );
     assert!(suits(Value::Int(1)).is_err());
-    assert!(suits(hello(&[])).is_ok(), "what says nothing is taken at its word");
+    assert!(
+        suits(hello(&[])).is_ok(),
+        "what says nothing is taken at its word"
+    );
 }
 
 #[test]

@@ -164,16 +164,13 @@ impl Stored {
         });
         let states = self.0.iter().skip(transaction.guards.len());
         let mut commits = transaction.commits.iter().zip(states);
-        let first = commits.try_for_each(|(commit, stored)| {
-            commit.decide(stored.as_ref().map(Result::as_ref))
-        });
+        let first = commits
+            .try_for_each(|(commit, stored)| commit.decide(stored.as_ref().map(Result::as_ref)));
         match first {
             _ if fenced => self.conflict(transaction, at),
             Err(CommitError::Conflict { .. }) => self.conflict(transaction, at),
             Err(CommitError::Refused(refusal)) => refusal.into(),
-            Err(CommitError::TooLarge { bytes, limit }) => {
-                TransactError::TooLarge { bytes, limit }
-            }
+            Err(CommitError::TooLarge { bytes, limit }) => TransactError::TooLarge { bytes, limit },
             Err(CommitError::Unreachable(why)) => why.into(),
             Ok(()) => {
                 let why = "its script judged the transaction otherwise than this program";

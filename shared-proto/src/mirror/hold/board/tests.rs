@@ -106,7 +106,7 @@ impl List {
             .0
             .iter()
             .filter(|entry| entry.0.pool == take.pool && entry.2.is_some());
-        let taken = held.count() + ahead;
+        let taken = held.count().saturating_add(ahead);
         let room = take
             .limit
             .is_none_or(|limit| taken < usize::try_from(limit).unwrap());
@@ -128,8 +128,9 @@ impl List {
     }
 
     fn keep(&mut self, places: &[Place], ttl_ms: u64, now: Millis) -> Vec<bool> {
+        // Once: what lapses at once was still held when the call came.
+        self.live(now);
         let keep = |place| {
-            self.live(now);
             let entry = self.find(place).filter(|entry| entry.2.is_some());
             entry.map(|entry| entry.1 = now.plus(ttl_ms)).is_some()
         };

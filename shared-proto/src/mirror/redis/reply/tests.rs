@@ -32,7 +32,14 @@ fn why(told: Value) -> Why {
 
 #[test]
 fn a_record_is_read_as_it_was_written() {
-    let told = fields([Some("1"), Some("3"), Some("7"), Some("8"), Some("9"), Some("b")]);
+    let told = fields([
+        Some("1"),
+        Some("3"),
+        Some("7"),
+        Some("8"),
+        Some("9"),
+        Some("b"),
+    ]);
     let record = read(told).unwrap().unwrap();
     assert_eq!(
         record,
@@ -57,7 +64,17 @@ fn what_is_no_record_is_told_from_what_is_a_newer_one() {
     }
     let whole = [Some("1"), Some("1"), Some("1"), Some("1"), None, Some("b")];
     assert!(read(fields(whole)).unwrap().is_ok());
-    let bad = ["", "x", "-1", "+1", " 1", "01", "1.0", "99999999999999999999", "é"];
+    let bad = [
+        "",
+        "x",
+        "-1",
+        "+1",
+        " 1",
+        "01",
+        "1.0",
+        "99999999999999999999",
+        "é",
+    ];
     for at in 0..5 {
         for bad in bad {
             let mut broken = whole;
@@ -70,7 +87,12 @@ fn what_is_no_record_is_told_from_what_is_a_newer_one() {
         broken[at] = None;
         assert!(matches!(why(fields(broken)), Why::Corrupt(_)), "{at}");
     }
-    let limits = [(0, "65536"), (1, "65536"), (2, "9007199254740992"), (3, "9007199254740992")];
+    let limits = [
+        (0, "65536"),
+        (1, "65536"),
+        (2, "9007199254740992"),
+        (3, "9007199254740992"),
+    ];
     for (at, over) in limits {
         let mut broken = whole;
         broken[at] = Some(over);
@@ -81,19 +103,32 @@ fn what_is_no_record_is_told_from_what_is_a_newer_one() {
 }
 
 fn entry(id: &str, pairs: &[(&str, &str)]) -> Entry {
-    let pairs = pairs.iter().flat_map(|(name, value)| [bulk(name), bulk(value)]);
+    let pairs = pairs
+        .iter()
+        .flat_map(|(name, value)| [bulk(name), bulk(value)]);
     let value = Value::Array(vec![bulk(id), Value::Array(pairs.collect())]);
     Entry::of(&Keyspace::new("p"), value).unwrap()
 }
 
 #[test]
 fn an_entry_of_any_shape_has_its_place() {
-    let put = [("p", "4-0"), ("k", "health:a"), ("r", "5"), ("f", "1"), ("v", "1"), ("w", "2"), ("b", "")];
+    let put = [
+        ("p", "4-0"),
+        ("k", "health:a"),
+        ("r", "5"),
+        ("f", "1"),
+        ("v", "1"),
+        ("w", "2"),
+        ("b", ""),
+    ];
     let told = entry("5-0", &put);
     assert_eq!(told.position, Position::new(5, 0));
     assert_eq!(told.before, Some(Position::new(4, 0)));
     assert!(matches!(told.change, Logged::Put(record) if record.revision == Revision::new(5)));
-    let gone = entry("5-0", &[("p", "0-0"), ("k", "health:a"), ("r", "5"), ("d", "2")]);
+    let gone = entry(
+        "5-0",
+        &[("p", "0-0"), ("k", "health:a"), ("r", "5"), ("d", "2")],
+    );
     assert!(matches!(gone.change, Logged::Deleted { .. }));
     let odd: [&[(&str, &str)]; 7] = [
         &[],
