@@ -81,6 +81,8 @@ pub struct ConnectionHealth {
     pub auto_disabled: bool,
     /// When a failure was last counted, or the last renewal.
     pub settled_at: Option<Millis>,
+    /// When the attempt of that failure began; `None` if nothing is counted.
+    pub settled_from: Option<Millis>,
     /// The last reset or change of credentials.
     pub renewed_at: Option<Millis>,
     /// When error fields were last written without a change of state.
@@ -182,6 +184,9 @@ impl ConnectionHealth {
                 let mut step = self.failed(*started_at, failure, now, rules);
                 if step.changed {
                     step.state.credential = rules.credential;
+                }
+                if matches!(step.outcome, Outcome::Cooled { .. } | Outcome::Terminal(_)) {
+                    step.state.settled_from = Some(*started_at);
                 }
                 step
             }
@@ -335,8 +340,21 @@ impl ConnectionHealth {
     }
 
     /// Forgets all. What began before now is old; what begins in this same millisecond is not.
+    ///
+    /// It may be told again later (a commit without an answer, a store that
+    /// went back), so it clears nothing of an attempt that began after it.
     fn renewed(&self, now: Millis) -> Step {
         let before = Some(now.minus(1));
+        if self.renewed_at >= before {
+            return self.kept(now, Outcome::Nothing);
+        }
+        if self.settled_from.is_some_and(|began| began > now) {
+            let state = Self {
+                renewed_at: before,
+                ..self.clone()
+            };
+            return state.into_step(now, Outcome::Nothing);
+        }
         let state = Self {
             settled_at: before,
             renewed_at: before,

@@ -28,5 +28,7 @@ pub mod mirror;
 pub mod pick;
 pub mod protocol;
 pub mod restate;
+#[cfg(test)]
+mod simulation;
 pub mod sse;
 pub mod stream;

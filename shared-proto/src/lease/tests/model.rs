@@ -11,7 +11,7 @@ use stateright::{Checker as _, Model, Property};
 
 use super::audit::{Audit, Checked, Underway, changed_hands, exclusive, handed_over, sent};
 use super::driver::{Around, Ask, Ended, Op, Question, Reply};
-use super::store::Store;
+use crate::simulation::store::Store;
 use super::*;
 use crate::mirror::hold::Taken;
 

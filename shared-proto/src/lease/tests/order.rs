@@ -1,7 +1,7 @@
 //! Each check in its order: what fails more than one is refused by the first.
 
 use super::driver::{Around, Ask, Ended, Op, run};
-use super::store::Store;
+use crate::simulation::store::Store;
 use super::*;
 
 fn lease(generation: u64, key: &str, connection: &str) -> Lease {
