@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use super::store::Store;
 use super::{Agenda, Dice, seeds};
 use crate::clock::Millis;
-use crate::id::{ApiKeyId, ConnectionId};
-use crate::lease::tests::audit::{Audit, Underway, exclusive, handed_over, sent};
+use crate::id::ConnectionId;
+use crate::lease::tests::audit::{Audit, Underway, changed_hands, exclusive, handed_over, sent};
 use crate::lease::tests::driver::{Around, Ask, Ended, Op, Question, Reply};
 use crate::lease::tests::{HOLD_MS, T0, candidates, owner};
 use crate::lease::{
-    Candidate, Flight, Generation, LeaseRules, LeaseTable, OwnerHash, Presented, Verdict, watch,
+    Candidate, Flight, Generation, LeaseRules, LeaseTable, Presented, Verdict, watch,
 };
 use crate::mirror::hold::{Holder, Taken};
 use crate::mirror::record::Record;
@@ -66,6 +66,8 @@ enum Event {
     Fault,
     Heal(usize, Fault),
     Replicate,
+    /// The replica takes the store's place.
+    Promote,
 }
 
 /// A connection from one life of a node to one life of the store.
@@ -108,8 +110,10 @@ struct Cluster {
     agenda: Agenda<Event>,
     store: Store,
     log: Vec<Record>,
-    /// Rises when the store loses something.
+    /// Rises when the store is replaced.
     life: u64,
+    /// Between two stores.
+    down: bool,
     replica: (Store, usize),
     nodes: Vec<Node>,
     underway: Vec<Underway>,
@@ -158,6 +162,7 @@ impl Cluster {
             store,
             log: Vec::new(),
             life: 0,
+            down: false,
             underway: Vec::new(),
             over_since: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -195,6 +200,11 @@ impl Cluster {
 
     fn plan(&mut self, after_ms: u64, event: Event) {
         self.agenda.plan(self.store.now.plus(after_ms), event);
+    }
+
+    fn reaches(&self, node: usize) -> bool {
+        let Node { frozen, cut_off, .. } = &self.nodes[node];
+        !frozen && !cut_off && !self.down
     }
 
     fn link(&self, node: usize) -> Link {
@@ -235,7 +245,7 @@ impl Cluster {
                 self.nodes[node].ops.remove(&call);
             }
             Event::Poll(node) => self.poll(node),
-            Event::Polled { from, asked_at, news } => self.polled(from.node, asked_at, news),
+            Event::Polled { from, asked_at, news } => self.polled(from, asked_at, news),
             Event::Watch(node) => self.watch(node),
             Event::Keep { node, name } => self.keep(node, name),
             Event::Done { node, name } => self.done(node, name),
@@ -243,12 +253,13 @@ impl Cluster {
             Event::Heal(node, fault) => self.heal(node, fault),
             Event::Replicate => {
                 let lags = self.dice.percent(40);
-                if !lags {
+                if !lags && !self.down {
                     self.replica = (self.store.clone(), self.log.len());
                 }
                 let ms = self.dice.within(5, 300);
                 self.plan(ms, Event::Replicate);
             }
+            Event::Promote => self.promote(),
         }
     }
 
@@ -432,18 +443,16 @@ impl Cluster {
 
     fn give_back(&mut self, node: usize, name: usize, connection: &ConnectionId) {
         // One message, which may be lost like any other.
-        if !self.nodes[node].cut_off && !self.dice.percent(3) {
+        if self.reaches(node) && !self.dice.percent(3) {
             self.store.give_back(connection, &holder(name));
         }
     }
 
     fn keep(&mut self, node: usize, name: usize) {
-        let Node { frozen, cut_off, flights, .. } = &self.nodes[node];
-        let Some(flight) = flights.get(&name).cloned() else {
+        let Some(flight) = self.nodes[node].flights.get(&name).cloned() else {
             return;
         };
-        let reaches = !frozen && !cut_off;
-        if reaches && !self.store.keep(&flight.connection, &holder(name), HOLD_MS) {
+        if self.reaches(node) && !self.store.keep(&flight.connection, &holder(name), HOLD_MS) {
             self.met.cut += 1;
             self.land(node, name, &flight.connection);
         }
@@ -479,18 +488,18 @@ impl Cluster {
     fn at_store(&mut self, from: Link, call: u64, question: Question, asked_at: Millis) {
         let node = &self.nodes[from.node];
         // What was sent to a store that is gone is not sent again.
-        if node.cut_off || from.store != self.life {
+        if node.cut_off || self.down || from.store != self.life {
             return;
         }
-        let took = match &question {
-            Question::Take(take, binding) => Some(Underway {
-                name: take.holder.0.parse().unwrap(),
-                owner: node.ops.get(&call).map_or_else(|| owner('A'), |op| op.owner.clone()),
+        let took = match (&question, node.ops.get(&call)) {
+            (Question::Take(_, binding), Some(op)) => Some(Underway {
+                name: op.name,
+                owner: op.owner.clone(),
                 generation: binding.lease.generation,
                 connection: binding.lease.connection.clone(),
-                is_lost: !node.ops.contains_key(&call),
+                is_lost: false,
             }),
-            Question::Load(_) | Question::Commit(_) => None,
+            (Question::Load(_) | Question::Commit(_) | Question::Take(..), _) => None,
         };
         let before = self.store.clone();
         let keys: Vec<_> = match &question {
@@ -506,14 +515,11 @@ impl Cluster {
                 handed_over(&before, &self.store, &self.underway, &self.rules).unwrap();
                 self.audit.granted(&before, &self.store).unwrap();
                 self.log.extend(keys.iter().filter_map(|key| self.store.load(key)));
-                let changed = crate::lease::tests::audit::changed_hands(&before, &self.store);
-                self.met.handed_over += u64::from(changed);
+                self.met.handed_over += u64::from(changed_hands(&before, &self.store));
             }
-            (Reply::Taken(Taken::Held { .. }), Some(took)) if !took.is_lost => {
-                sent(&self.store, took).unwrap();
-            }
+            (Reply::Taken(Taken::Held { .. }), Some(took)) => sent(&self.store, took).unwrap(),
             (Reply::Taken(Taken::Fenced { .. }), _) => self.met.fenced += 1,
-            _ => {}
+            (Reply::Taken(_) | Reply::Loaded(..) | Reply::Unmade(_), _) => {}
         }
         self.send(Event::FromStore { from, call, reply, asked_at });
     }
@@ -522,13 +528,13 @@ impl Cluster {
         let ms = self.dice.within(5, 60);
         self.plan(ms, Event::Poll(node));
         let asked_at = self.now(node);
-        let Node { frozen, cut_off, read, .. } = &self.nodes[node];
-        if *frozen || *cut_off {
+        if !self.reaches(node) {
             return;
         }
+        let (life, read) = self.nodes[node].read;
         let end = self.log.len();
-        let news = if read.0 == self.life {
-            News::Entries(self.log[read.1.min(end)..].to_vec(), end)
+        let news = if life == self.life {
+            News::Entries(self.log[read..].to_vec(), end)
         } else {
             News::Snapshot(self.store.records().collect(), end)
         };
@@ -536,29 +542,28 @@ impl Cluster {
         self.send(Event::Polled { from, asked_at, news });
     }
 
-    fn polled(&mut self, node: usize, asked_at: Millis, news: News) {
-        let life = self.life;
-        let known = &mut self.nodes[node];
+    fn polled(&mut self, from: Link, asked_at: Millis, news: News) {
+        let known = &mut self.nodes[from.node];
         match news {
             // An answer that was overtaken by a later one tells nothing.
             _ if asked_at < known.confirmed_at => return,
-            News::Entries(records, end) if known.read.0 == life => {
+            News::Entries(..) if known.read.0 != from.store => return,
+            News::Entries(records, end) => {
                 for record in &records {
                     known.table.put(record);
                 }
-                known.read.1 = known.read.1.max(end);
+                known.read.1 = end;
             }
             News::Snapshot(records, end) => {
                 known.table = LeaseTable::new();
                 for record in &records {
                     known.table.put(record);
                 }
-                known.read = (life, end);
+                known.read = (from.store, end);
             }
-            News::Entries(..) => return,
         }
-        known.confirmed_at = known.confirmed_at.max(asked_at);
-        self.watch(node);
+        known.confirmed_at = asked_at;
+        self.watch(from.node);
     }
 
     // === faults ===
@@ -598,13 +603,22 @@ impl Cluster {
     }
 
     fn failover(&mut self) {
-        self.met.failovers += 1;
+        if self.down {
+            return;
+        }
+        self.down = true;
         let ms = self.dice.within(LAG_MS + 1, 3_000);
-        let now = self.store.now.plus(ms);
-        (self.store, _) = self.replica.clone();
+        self.plan(ms, Event::Promote);
+    }
+
+    fn promote(&mut self) {
+        self.met.failovers += 1;
+        self.down = false;
+        self.life += 1;
+        let now = self.store.now;
+        self.store = self.replica.0.clone();
         self.store.now = now;
         self.log.truncate(self.replica.1);
-        self.life += 1;
         for underway in &mut self.underway {
             let is_held = self.store.is_held(&underway.connection, &holder(underway.name));
             underway.is_lost |= !is_held;
