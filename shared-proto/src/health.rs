@@ -17,7 +17,8 @@
 //!   is extended only by an attempt that began after it was set, and only by
 //!   more than [`EXTEND_MIN_MS`].
 //! - A terminal verdict is news whatever cools, unless its attempt began before
-//!   the last reset or change of credentials.
+//!   the last reset or change of credentials, or before one that ended the last
+//!   trouble by succeeding.
 //! - A success clears only what was set before its attempt began.
 //!
 //! So a cooldown is never shortened by a failure, and the order in which
@@ -83,6 +84,8 @@ pub struct ConnectionHealth {
     pub settled_at: Option<Millis>,
     /// When the attempt of that failure began; `None` if nothing is counted.
     pub settled_from: Option<Millis>,
+    /// When the attempt began that last ended trouble by succeeding.
+    pub recovered_from: Option<Millis>,
     /// The last reset or change of credentials.
     pub renewed_at: Option<Millis>,
     /// When error fields were last written without a change of state.
@@ -213,6 +216,9 @@ impl ConnectionHealth {
             return self.kept(now, Outcome::Stale);
         }
         if let Some(kind) = failure.terminal {
+            if self.recovered_from.is_some_and(|from| started_at < from) {
+                return self.kept(now, Outcome::Stale);
+            }
             return self.ended(kind, failure, now, rules);
         }
         if rules.disable_cooling {
@@ -332,6 +338,7 @@ impl ConnectionHealth {
         }
         let state = Self {
             settled_at: self.settled_at,
+            recovered_from: self.recovered_from.max(Some(started_at)),
             renewed_at: self.renewed_at,
             noted_at: self.noted_at,
             ..Self::default()

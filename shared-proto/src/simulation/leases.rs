@@ -54,7 +54,8 @@ enum Event {
         asked_at: Millis,
         news: News,
     },
-    Watch(usize),
+    /// The watch of that number; one planned since has taken its place.
+    Watch(usize, u64),
     Keep {
         node: usize,
         name: usize,
@@ -101,6 +102,7 @@ struct Node {
     confirmed_at: Millis,
     ops: BTreeMap<u64, Op>,
     flights: BTreeMap<usize, Flight>,
+    watches: u64,
     /// What came while it was frozen.
     waiting: Vec<Event>,
 }
@@ -152,6 +154,7 @@ impl Cluster {
             confirmed_at: Millis::default(),
             ops: BTreeMap::new(),
             flights: BTreeMap::new(),
+            watches: 0,
             waiting: Vec::new(),
         };
         let mut cluster = Self {
@@ -246,7 +249,8 @@ impl Cluster {
             }
             Event::Poll(node) => self.poll(node),
             Event::Polled { from, asked_at, news } => self.polled(from, asked_at, news),
-            Event::Watch(node) => self.watch(node),
+            Event::Watch(node, number) if number == self.nodes[node].watches => self.watch(node),
+            Event::Watch(..) => {}
             Event::Keep { node, name } => self.keep(node, name),
             Event::Done { node, name } => self.done(node, name),
             Event::Fault => self.fault(),
@@ -362,10 +366,10 @@ impl Cluster {
 
     fn goes_out(&mut self, node: usize, name: usize, flight: Flight) {
         // The answer may have been long on its way.
-        let Verdict::GoesOn { until } = self.judge(node, &flight) else {
+        if self.judge(node, &flight) == Verdict::Cut {
             self.give_back(node, name, &flight.connection);
             return;
-        };
+        }
         let underway = Underway {
             name,
             owner: flight.presented.owner.clone(),
@@ -377,8 +381,7 @@ impl Cluster {
         self.underway.push(underway);
         self.met.sent += 1;
         self.nodes[node].flights.insert(name, flight);
-        let ms = until.since(self.now(node));
-        self.plan(ms, Event::Watch(node));
+        self.watch(node);
         self.plan(KEEP_EVERY_MS, Event::Keep { node, name });
         let long = self.dice.percent(20);
         let ms = self.dice.within(10, if long { 20_000 } else { 1_500 });
@@ -407,23 +410,29 @@ impl Cluster {
         watch(known, flight, *confirmed_at, &self.rules, self.now(node))
     }
 
+    /// Cuts what is to be cut, and plans the next look at the rest. A frozen
+    /// node looks when it goes on.
     fn watch(&mut self, node: usize) {
         if self.nodes[node].frozen {
-            self.nodes[node].waiting.push(Event::Watch(node));
             return;
         }
-        let flights = self.nodes[node].flights.clone();
-        for (name, flight) in flights {
+        let mut next: Option<Millis> = None;
+        for (name, flight) in self.nodes[node].flights.clone() {
             match self.judge(node, &flight) {
                 Verdict::GoesOn { until } => {
-                    let ms = until.since(self.now(node));
-                    self.plan(ms, Event::Watch(node));
+                    next = Some(next.map_or(until, |next| next.min(until)));
                 }
                 Verdict::Cut => {
                     self.met.cut += 1;
                     self.land(node, name, &flight.connection);
                 }
             }
+        }
+        self.nodes[node].watches += 1;
+        if let Some(next) = next {
+            let number = self.nodes[node].watches;
+            let ms = next.since(self.now(node));
+            self.plan(ms, Event::Watch(node, number));
         }
     }
 

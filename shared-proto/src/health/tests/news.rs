@@ -154,6 +154,22 @@ fn a_renewal_told_again_clears_nothing_newer() {
     }
 }
 
+#[test]
+fn a_terminal_verdict_told_again_does_not_undo_a_recovery() {
+    let verdict = failed(T0, failure(401));
+    let terminal = apply(&ConnectionHealth::default(), &verdict, T0.plus(10)).state;
+    let success = HealthEvent::Succeeded {
+        started_at: T0.plus(SECOND),
+    };
+    let recovered = apply(&terminal, &success, T0.plus(2 * SECOND)).state;
+    assert_eq!(recovered.terminal, None);
+    let again = apply(&recovered, &verdict, T0.plus(10));
+    assert_eq!((again.changed, again.outcome), (false, Outcome::Stale));
+    let newer = failed(T0.plus(SECOND), failure(401));
+    let refused = apply(&recovered, &newer, T0.plus(3 * SECOND)).state;
+    assert!(refused.terminal.is_some(), "it began no earlier");
+}
+
 fn failed_before(at: Millis) -> HealthEvent {
     failed(at.minus(1), failure(403))
 }
