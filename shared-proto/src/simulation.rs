@@ -82,3 +82,8 @@ fn seeds(few: u64) -> std::ops::Range<u64> {
     let first = asked("SIMULATION_FIRST").unwrap_or(1);
     first..first + asked("SIMULATION_SEEDS").unwrap_or(few)
 }
+
+/// Runs one seed, and names it if it fails.
+fn named<T>(seed: u64, run: impl FnOnce() -> T + std::panic::UnwindSafe) -> T {
+    std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("with SIMULATION_FIRST={seed}"))
+}

@@ -95,7 +95,10 @@ pub fn action(content_type: Option<&[u8]>, body: &[u8]) -> Result<Action, LeaseC
 }
 
 fn is_json(content_type: &[u8]) -> bool {
-    let media = content_type.split(|b| *b == b';').next().unwrap_or_default();
+    let media = content_type
+        .split(|b| *b == b';')
+        .next()
+        .unwrap_or_default();
     media.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 

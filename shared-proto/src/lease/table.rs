@@ -75,8 +75,9 @@ impl LeaseTable {
     /// is ignored. Returns whether it changed the table.
     pub fn put(&mut self, record: &Record) -> bool {
         match &record.key {
-            Key::Lease(hash) => OwnerHash::parse(hash)
-                .is_some_and(|owner| put(&mut self.leases, &owner, record)),
+            Key::Lease(hash) => {
+                OwnerHash::parse(hash).is_some_and(|owner| put(&mut self.leases, &owner, record))
+            }
             Key::Bound(connection) => put(&mut self.bounds, connection, record),
             Key::Health(_)
             | Key::Breaker(_)
@@ -143,8 +144,7 @@ impl LeaseTable {
 
     /// Every lease that is active at `now`, by owner.
     pub fn active(&self, now: Millis) -> impl Iterator<Item = (&OwnerHash, &Lease)> {
-        self.known()
-            .filter(move |(_, lease)| lease.is_active(now))
+        self.known().filter(move |(_, lease)| lease.is_active(now))
     }
 
     /// Those of one API key.

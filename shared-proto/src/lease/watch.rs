@@ -67,7 +67,5 @@ pub fn watch(
 }
 
 fn is_under(lease: &Lease, flight: &Flight) -> bool {
-    lease.end.is_none()
-        && flight.presented.is_of(lease)
-        && lease.connection == flight.connection
+    lease.end.is_none() && flight.presented.is_of(lease) && lease.connection == flight.connection
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::store::{Kept, Store};
-use super::{Agenda, Dice, seeds};
+use super::{Agenda, Dice, named, seeds};
 use crate::clock::Millis;
 use crate::failure::{Blame, Cooldown, Failure, Reason, Terminal};
 use crate::health::{ConnectionHealth, HealthEvent, HealthRules, Outcome};
@@ -55,12 +55,32 @@ struct Met {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Meets { node: usize, met: Met },
-    ToStore { node: usize, try_: u64, life: u64, commit: Commit, lineage: Lineage },
-    FromStore { node: usize, try_: u64, result: Result<Revision, Option<Record>> },
-    Timeout { node: usize, try_: u64 },
+    Meets {
+        node: usize,
+        met: Met,
+    },
+    ToStore {
+        node: usize,
+        try_: u64,
+        life: u64,
+        commit: Commit,
+        lineage: Lineage,
+    },
+    FromStore {
+        node: usize,
+        try_: u64,
+        result: Result<Revision, Option<Record>>,
+    },
+    Timeout {
+        node: usize,
+        try_: u64,
+    },
     Poll(usize),
-    Polled { node: usize, life: u64, newest: Option<Record> },
+    Polled {
+        node: usize,
+        life: u64,
+        newest: Option<Record>,
+    },
     Failover,
     Replicate,
 }
@@ -99,7 +119,9 @@ struct Cluster {
 }
 
 fn lineage_of(known: &BTreeMap<u64, Lineage>, revision: Option<Revision>) -> Lineage {
-    revision.map(|revision| known[&revision.number()].clone()).unwrap_or_default()
+    revision
+        .map(|revision| known[&revision.number()].clone())
+        .unwrap_or_default()
 }
 
 fn key() -> Key {
@@ -141,7 +163,9 @@ impl Owner {
     fn rebase(&mut self, newest: Option<&Record>, lineage: Lineage) {
         self.in_flight = None;
         self.stored = newest.map(|record| record.revision);
-        self.state = newest.map(|record| record.decode().unwrap()).unwrap_or_default();
+        self.state = newest
+            .map(|record| record.decode().unwrap())
+            .unwrap_or_default();
         self.lineage = lineage;
         if std::mem::take(&mut self.lost) {
             let mut again = std::mem::take(&mut self.acknowledged);
@@ -159,7 +183,8 @@ impl Owner {
         self.lineage = lineage;
         self.lost = false;
         self.acknowledged.extend(self.pending.drain(..carried));
-        self.acknowledged.retain(|met| met.at.plus(TELL_AGAIN_MS) > now);
+        self.acknowledged
+            .retain(|met| met.at.plus(TELL_AGAIN_MS) > now);
     }
 
     /// The store went back: what is known here is put again on what it holds,
@@ -219,7 +244,11 @@ impl Cluster {
             };
             for request in 0..requests {
                 let started_at = at.minus(self.dice.within(0, 400));
-                let met_at = at.plus(if request == 0 { 0 } else { self.dice.within(0, 2_500) });
+                let met_at = at.plus(if request == 0 {
+                    0
+                } else {
+                    self.dice.within(0, 2_500)
+                });
                 let event = match what {
                     Fate::Outage | Fate::Refused => HealthEvent::Failed {
                         started_at,
@@ -228,7 +257,12 @@ impl Cluster {
                     Fate::Reset => HealthEvent::Reset,
                     Fate::Recovered => HealthEvent::Succeeded { started_at: at },
                 };
-                let met = Met { fate, event, at: met_at, outcome: None };
+                let met = Met {
+                    fate,
+                    event,
+                    at: met_at,
+                    outcome: None,
+                };
                 if request == 0 {
                     reference = reference.step(&met.event, met.at, &RULES).state;
                 }
@@ -284,7 +318,13 @@ impl Cluster {
                     self.commit(node);
                 }
             }
-            Event::ToStore { node, try_, life, commit, lineage } => {
+            Event::ToStore {
+                node,
+                try_,
+                life,
+                commit,
+                lineage,
+            } => {
                 if life == self.life {
                     let result = self.store(&commit, lineage);
                     self.send(Event::FromStore { node, try_, result });
@@ -292,14 +332,21 @@ impl Cluster {
             }
             Event::FromStore { node, try_, result } => self.answered(node, try_, result),
             Event::Timeout { node, try_ } => {
-                if self.owners[node].in_flight.is_some_and(|(at, _)| at == try_) {
+                if self.owners[node]
+                    .in_flight
+                    .is_some_and(|(at, _)| at == try_)
+                {
                     self.owners[node].in_flight = None;
                     self.commit(node);
                 }
             }
             Event::Poll(node) => {
                 let newest = self.store.load(&key());
-                self.send(Event::Polled { node, life: self.life, newest });
+                self.send(Event::Polled {
+                    node,
+                    life: self.life,
+                    newest,
+                });
                 let ms = self.dice.within(20, 80);
                 self.plan(ms, Event::Poll(node));
             }
@@ -328,15 +375,17 @@ impl Cluster {
         let pending = owner.pending.iter();
         lineage.extend(pending.filter_map(|met| Some((met.fate, met.outcome?))));
         let life = owner.life;
-        self.send(Event::ToStore { node, try_, life, commit, lineage });
+        self.send(Event::ToStore {
+            node,
+            try_,
+            life,
+            commit,
+            lineage,
+        });
         self.plan(COMMIT_MS, Event::Timeout { node, try_ });
     }
 
-    fn store(
-        &mut self,
-        commit: &Commit,
-        lineage: Lineage,
-    ) -> Result<Revision, Option<Record>> {
+    fn store(&mut self, commit: &Commit, lineage: Lineage) -> Result<Revision, Option<Record>> {
         match self.store.transact(&commit.clone().into()) {
             Ok(committed) => {
                 self.counted_once(&lineage);
@@ -353,13 +402,16 @@ impl Cluster {
 
     /// 7: in what is stored, no outage was counted twice, nor anything else.
     fn counted_once(&self, lineage: &[(usize, Outcome)]) {
-        let counts = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Cooled { .. } | Outcome::Terminal(_))
-        };
+        let counts =
+            |outcome: &Outcome| matches!(outcome, Outcome::Cooled { .. } | Outcome::Terminal(_));
         let mut counted: Vec<_> = lineage.iter().filter(|(_, o)| counts(o)).collect();
         counted.sort_by_key(|(fate, _)| *fate);
         for pair in counted.windows(2) {
-            assert_ne!(pair[0].0, pair[1].0, "7: twice in {lineage:?} of {:?}", self.fates);
+            assert_ne!(
+                pair[0].0, pair[1].0,
+                "7: twice in {lineage:?} of {:?}",
+                self.fates
+            );
         }
     }
 
@@ -427,7 +479,10 @@ impl Cluster {
         assert_eq!(state.terminal.is_some(), is_terminal, "8: {:?}", self.fates);
         assert_eq!(state.backoff_level, level, "8: {:?}", self.fates);
         for owner in &self.owners {
-            assert_eq!(owner.state, state, "8: a node knows something else at {now:?}");
+            assert_eq!(
+                owner.state, state,
+                "8: a node knows something else at {now:?}"
+            );
         }
     }
 }
@@ -436,11 +491,9 @@ impl Cluster {
 fn nothing_is_counted_twice_or_lost() {
     let (mut conflicts, mut lost) = (0, 0);
     for seed in seeds(150) {
-        println!("seed {seed}");
-        let met = Cluster::new(seed).run();
+        let met = named(seed, || Cluster::new(seed).run());
         conflicts += met.0;
         lost += met.1;
     }
-    println!("{conflicts} conflicts, {lost} failovers that lost something");
     assert!(conflicts > 0 && lost > 0);
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::store::Store;
-use super::{Agenda, Dice, seeds};
+use super::{Agenda, Dice, named, seeds};
 use crate::clock::Millis;
 use crate::id::ConnectionId;
 use crate::lease::tests::audit::{Audit, Underway, changed_hands, exclusive, handed_over, sent};
@@ -206,7 +206,9 @@ impl Cluster {
     }
 
     fn reaches(&self, node: usize) -> bool {
-        let Node { frozen, cut_off, .. } = &self.nodes[node];
+        let Node {
+            frozen, cut_off, ..
+        } = &self.nodes[node];
         !frozen && !cut_off && !self.down
     }
 
@@ -231,7 +233,12 @@ impl Cluster {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Client => self.client(),
-            Event::ToStore { from, call, question, asked_at } => {
+            Event::ToStore {
+                from,
+                call,
+                question,
+                asked_at,
+            } => {
                 self.at_store(from, call, question, asked_at);
             }
             Event::FromStore { from, .. } | Event::Polled { from, .. }
@@ -241,14 +248,23 @@ impl Cluster {
             {
                 self.nodes[from.node].waiting.push(event);
             }
-            Event::FromStore { from, call, reply, asked_at } => {
+            Event::FromStore {
+                from,
+                call,
+                reply,
+                asked_at,
+            } => {
                 self.answered(from.node, call, reply, asked_at);
             }
             Event::Deadline { node, call } => {
                 self.nodes[node].ops.remove(&call);
             }
             Event::Poll(node) => self.poll(node),
-            Event::Polled { from, asked_at, news } => self.polled(from, asked_at, news),
+            Event::Polled {
+                from,
+                asked_at,
+                news,
+            } => self.polled(from, asked_at, news),
             Event::Watch(node, number) if number == self.nodes[node].watches => self.watch(node),
             Event::Watch(..) => {}
             Event::Keep { node, name } => self.keep(node, name),
@@ -317,7 +333,12 @@ impl Cluster {
         match op.question(Around { table, rules }) {
             Ok(question) => {
                 let from = self.link(node);
-                self.send(Event::ToStore { from, call, question, asked_at });
+                self.send(Event::ToStore {
+                    from,
+                    call,
+                    question,
+                    asked_at,
+                });
             }
             Err(ended) => self.ended(node, call, ended, asked_at),
         }
@@ -397,7 +418,10 @@ impl Cluster {
                 && !other.is_lost
                 && !underway.is_lost;
             if beside {
-                let node = self.nodes.iter().find(|n| n.flights.contains_key(&other.name));
+                let node = self
+                    .nodes
+                    .iter()
+                    .find(|n| n.flights.contains_key(&other.name));
                 let frozen = node.is_none_or(|node| node.frozen);
                 assert!(frozen, "5: {underway:?} goes out beside {other:?}");
             }
@@ -405,7 +429,11 @@ impl Cluster {
     }
 
     fn judge(&self, node: usize, flight: &Flight) -> Verdict {
-        let Node { table, confirmed_at, .. } = &self.nodes[node];
+        let Node {
+            table,
+            confirmed_at,
+            ..
+        } = &self.nodes[node];
         let known = table.lease(&flight.presented.owner);
         watch(known, flight, *confirmed_at, &self.rules, self.now(node))
     }
@@ -523,14 +551,20 @@ impl Cluster {
             (Reply::Made(_), _) => {
                 handed_over(&before, &self.store, &self.underway, &self.rules).unwrap();
                 self.audit.granted(&before, &self.store).unwrap();
-                self.log.extend(keys.iter().filter_map(|key| self.store.load(key)));
+                self.log
+                    .extend(keys.iter().filter_map(|key| self.store.load(key)));
                 self.met.handed_over += u64::from(changed_hands(&before, &self.store));
             }
             (Reply::Taken(Taken::Held { .. }), Some(took)) => sent(&self.store, took).unwrap(),
             (Reply::Taken(Taken::Fenced { .. }), _) => self.met.fenced += 1,
             (Reply::Taken(_) | Reply::Loaded(..) | Reply::Unmade(_), _) => {}
         }
-        self.send(Event::FromStore { from, call, reply, asked_at });
+        self.send(Event::FromStore {
+            from,
+            call,
+            reply,
+            asked_at,
+        });
     }
 
     fn poll(&mut self, node: usize) {
@@ -548,7 +582,11 @@ impl Cluster {
             News::Snapshot(self.store.records().collect(), end)
         };
         let from = self.link(node);
-        self.send(Event::Polled { from, asked_at, news });
+        self.send(Event::Polled {
+            from,
+            asked_at,
+            news,
+        });
     }
 
     fn polled(&mut self, from: Link, asked_at: Millis, news: News) {
@@ -601,7 +639,8 @@ impl Cluster {
         let lag_ms = self.dice.within(0, LAG_MS);
         let node = &mut self.nodes[node];
         let flights = std::mem::take(&mut node.flights);
-        self.underway.retain(|underway| !flights.contains_key(&underway.name));
+        self.underway
+            .retain(|underway| !flights.contains_key(&underway.name));
         node.lag_ms = lag_ms;
         node.life += 1;
         node.ops.clear();
@@ -629,7 +668,9 @@ impl Cluster {
         self.store.now = now;
         self.log.truncate(self.replica.1);
         for underway in &mut self.underway {
-            let is_held = self.store.is_held(&underway.connection, &holder(underway.name));
+            let is_held = self
+                .store
+                .is_held(&underway.connection, &holder(underway.name));
             underway.is_lost |= !is_held;
         }
     }
@@ -657,8 +698,7 @@ fn holder(name: usize) -> Holder {
 fn leases_hold_over_a_bad_network() {
     let mut all = Met::default();
     for seed in seeds(25) {
-        println!("seed {seed}");
-        let met = Cluster::new(seed).run();
+        let met = named(seed, || Cluster::new(seed).run());
         all.sent += met.sent;
         all.cut += met.cut;
         all.handed_over += met.handed_over;
@@ -666,8 +706,14 @@ fn leases_hold_over_a_bad_network() {
         all.failovers += met.failovers;
         all.steps += met.steps;
     }
-    println!("{all:?}");
-    let Met { sent, cut, handed_over, fenced, failovers, .. } = all;
+    let Met {
+        sent,
+        cut,
+        handed_over,
+        fenced,
+        failovers,
+        ..
+    } = all;
     let counts = [sent, cut, handed_over, fenced, failovers];
     assert!(counts.iter().all(|count| *count > 0), "{all:?}");
 }

@@ -113,7 +113,11 @@ impl Store {
             newest: keys().map(|key| (key.clone(), self.load(key))).collect(),
             at: self.now,
         };
-        if !transaction.guards.iter().all(|guard| self.holds_guard(guard)) {
+        if !transaction
+            .guards
+            .iter()
+            .all(|guard| self.holds_guard(guard))
+        {
             return Err(conflict());
         }
         for commit in &transaction.commits {
@@ -165,12 +169,7 @@ impl Store {
     }
 
     /// Whether it was still held.
-    pub(crate) fn keep(
-        &mut self,
-        connection: &ConnectionId,
-        holder: &Holder,
-        ttl_ms: u64,
-    ) -> bool {
+    pub(crate) fn keep(&mut self, connection: &ConnectionId, holder: &Holder, ttl_ms: u64) -> bool {
         let now = self.now;
         let place = (connection.clone(), holder.clone());
         match self.holds.get_mut(&place) {
@@ -182,11 +181,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn give_back(
-        &mut self,
-        connection: &ConnectionId,
-        holder: &Holder,
-    ) {
+    pub(crate) fn give_back(&mut self, connection: &ConnectionId, holder: &Holder) {
         self.holds.remove(&(connection.clone(), holder.clone()));
     }
 
@@ -195,11 +190,7 @@ impl Store {
         self.holds.retain(|_, until| *until > now);
     }
 
-    pub(crate) fn is_held(
-        &self,
-        connection: &ConnectionId,
-        holder: &Holder,
-    ) -> bool {
+    pub(crate) fn is_held(&self, connection: &ConnectionId, holder: &Holder) -> bool {
         let until = self.holds.get(&(connection.clone(), holder.clone()));
         until.is_some_and(|until| *until > self.now)
     }

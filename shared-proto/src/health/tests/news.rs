@@ -143,11 +143,18 @@ fn a_renewal_told_again_clears_nothing_newer() {
             let refused = failed(later, newer);
             let failed = apply(&renewed.state, &refused, later.plus(10)).state;
             let again = apply(&failed, &renewal, T0.plus(SECOND));
-            assert_eq!((again.changed, &again.state), (false, &failed), "{renewal:?}");
+            assert_eq!(
+                (again.changed, &again.state),
+                (false, &failed),
+                "{renewal:?}"
+            );
             // It comes late, after what the store had lost was told again.
             let other = apply(&cooled, &refused, later.plus(10)).state;
             let late = apply(&other, &renewal, T0.plus(SECOND)).state;
-            assert_eq!((late.terminal, late.cooldown_until), (other.terminal, other.cooldown_until));
+            assert_eq!(
+                (late.terminal, late.cooldown_until),
+                (other.terminal, other.cooldown_until)
+            );
             let stale = apply(&late, &failed_before(T0.plus(SECOND)), later.plus(20));
             assert!(!stale.changed, "what began before the renewal is still old");
         }

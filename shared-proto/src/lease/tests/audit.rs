@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::simulation::store::Store;
 use super::*;
 use crate::mirror::hold::Holder;
 use crate::mirror::key::Key;
+use crate::simulation::store::Store;
 
 /// A request that is really under way upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,17 +35,21 @@ pub(crate) struct Audit {
 pub(crate) type Checked = Result<(), String>;
 
 fn leases(store: &Store) -> BTreeMap<OwnerHash, Lease> {
-    let lease = |record: Record| match &record.key {
-        Key::Lease(hash) => Some((OwnerHash::parse(hash)?, record.decode().ok()?)),
-        _ => None,
+    let lease = |record: Record| {
+        let Key::Lease(hash) = &record.key else {
+            return None;
+        };
+        Some((OwnerHash::parse(hash)?, record.decode().ok()?))
     };
     store.records().filter_map(lease).collect()
 }
 
 fn bounds(store: &Store) -> BTreeMap<ConnectionId, (Bound, Millis)> {
-    let bound = |record: Record| match &record.key {
-        Key::Bound(id) => Some((id.clone(), (record.decode().ok()?, record.written_at))),
-        _ => None,
+    let bound = |record: Record| {
+        let Key::Bound(id) = &record.key else {
+            return None;
+        };
+        Some((id.clone(), (record.decode().ok()?, record.written_at)))
     };
     store.records().filter_map(bound).collect()
 }
@@ -64,7 +68,10 @@ pub(crate) fn exclusive(store: &Store) -> Checked {
             continue;
         }
         if let Some(other) = of.insert(&lease.connection, owner) {
-            return Err(format!("1: {owner:?} and {other:?} own {}", lease.connection));
+            return Err(format!(
+                "1: {owner:?} and {other:?} own {}",
+                lease.connection
+            ));
         }
         let bound = bounds.get(&lease.connection).map(|(bound, _)| bound);
         let agrees = bound.is_some_and(|bound| {
@@ -80,7 +87,9 @@ pub(crate) fn exclusive(store: &Store) -> Checked {
     for (connection, (bound, _)) in &bounds {
         let is_alive = bound.end.is_none() && bound.expires_at > store.now;
         if is_alive && of.get(connection) != Some(&&bound.owner) {
-            return Err(format!("1: {connection} is bound by a lease that is not: {bound:?}"));
+            return Err(format!(
+                "1: {connection} is bound by a lease that is not: {bound:?}"
+            ));
         }
     }
     Ok(())
@@ -123,13 +132,15 @@ pub(crate) fn handed_over(
             return Err(format!("3: {connection} was taken from {last:?}"));
         }
         let is_late = over.is_some_and(|over| over.plus(rules.handover_grace_ms()) <= after.now);
-        let mut others = underway.iter().filter(|u| {
-            u.connection == connection && u.owner != bound.owner && !u.is_lost
-        });
+        let mut others = underway
+            .iter()
+            .filter(|u| u.connection == connection && u.owner != bound.owner && !u.is_lost);
         if let Some(other) = others.next()
             && !is_late
         {
-            return Err(format!("3: {bound:?} has {connection} before {other:?} is done"));
+            return Err(format!(
+                "3: {bound:?} has {connection} before {other:?} is done"
+            ));
         }
     }
     Ok(())
@@ -138,11 +149,7 @@ pub(crate) fn handed_over(
 impl Audit {
     /// 4: each lease that is granted has a higher generation than all its
     /// owner ever had. Returns how many were.
-    pub(crate) fn granted(
-        &mut self,
-        before: &Store,
-        after: &Store,
-    ) -> Result<usize, String> {
+    pub(crate) fn granted(&mut self, before: &Store, after: &Store) -> Result<usize, String> {
         let was = leases(before);
         let mut granted = 0;
         for (owner, lease) in leases(after) {

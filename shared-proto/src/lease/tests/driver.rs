@@ -2,11 +2,11 @@
 //! the store, and what it wants of it next. A value, so that it can stop
 //! anywhere, be copied, or be lost.
 
-use crate::simulation::store::{Kept, Store};
 use super::*;
 use crate::mirror::commit::TransactError;
 use crate::mirror::hold::{Holder, Take, Taken};
 use crate::mirror::key::Key;
+use crate::simulation::store::{Kept, Store};
 
 /// What an operation is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -151,9 +151,7 @@ impl Op {
                 acquire(&seen, &ask, rules, now)
             }
             (Ask::Renew(g), _) => renew(&seen, &self.presented(*g), rules, now),
-            (Ask::Release(g), _) => {
-                release(&seen, &self.presented(*g), EndReason::OwnerExit, now)
-            }
+            (Ask::Release(g), _) => release(&seen, &self.presented(*g), EndReason::OwnerExit, now),
             (Ask::Status(g), _) => status(&seen, &self.presented(*g), now),
             (Ask::Expire, _) => expire(&seen, &self.owner, now),
             (Ask::Revoke(generation), _) => {
@@ -180,10 +178,7 @@ impl Op {
     }
 
     /// What it wants of the store now, or how it has ended.
-    pub(crate) fn question(
-        &mut self,
-        around: Around<'_>,
-    ) -> Result<Question, Ended> {
+    pub(crate) fn question(&mut self, around: Around<'_>) -> Result<Question, Ended> {
         loop {
             if let Stage::Fencing(binding) = &self.stage {
                 return Ok(Question::Take(self.fence(binding), binding.clone()));
@@ -225,7 +220,10 @@ impl Op {
     pub(crate) fn answered(&mut self, reply: Reply, now: Millis) -> Option<Ended> {
         self.judged_at = now;
         self.rounds += 1;
-        assert!(self.rounds <= MAX_ROUNDS, "it goes round in circles: {self:?}");
+        assert!(
+            self.rounds <= MAX_ROUNDS,
+            "it goes round in circles: {self:?}"
+        );
         match reply {
             Reply::Loaded(records, counts) => {
                 for (key, record) in records {
