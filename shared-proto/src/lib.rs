@@ -29,5 +29,7 @@ pub mod pick;
 pub mod protocol;
 pub mod restate;
 pub mod roster;
+#[cfg(test)]
+mod simulation;
 pub mod sse;
 pub mod stream;

@@ -15,7 +15,7 @@ pub struct RouteShape {
     /// in force, shadow routing, chaos mode.
     pub duplicates: bool,
     /// Combos among the targets.
-    pub nested: Vec<RouteShape>,
+    pub nested: Vec<Self>,
 }
 
 /// What a strategy does with its targets, as far as it matters here.

@@ -11,9 +11,9 @@ use stateright::{Checker as _, Model, Property};
 
 use super::audit::{Audit, Checked, Underway, changed_hands, exclusive, handed_over, sent};
 use super::driver::{Around, Ask, Ended, Op, Question, Reply};
-use super::store::Store;
 use super::*;
 use crate::mirror::hold::Taken;
+use crate::simulation::store::Store;
 
 /// A tick of the model's clock, ms.
 const TICK_MS: u64 = 1_000;
@@ -180,7 +180,9 @@ impl Sizes {
             return;
         };
         // What is done is done at once: only questions are left standing.
-        let ended = op.answered(reply, now).or_else(|| op.question(self.around()).err());
+        let ended = op
+            .answered(reply, now)
+            .or_else(|| op.question(self.around()).err());
         if let Some(ended) = ended {
             end(world, at, ended);
         }
@@ -335,7 +337,11 @@ impl Model for Sizes {
         if budget.ticks > 0 {
             actions.push(Action::Tick);
         }
-        if world.replica.as_ref().is_some_and(|replica| *replica != world.store) {
+        if world
+            .replica
+            .as_ref()
+            .is_some_and(|replica| *replica != world.store)
+        {
             actions.push(Action::Replicate);
             actions.push(Action::Failover);
         }
@@ -399,7 +405,6 @@ fn explore(from: From, mut budget: Budget, forgets: bool, meets: &[&'static str]
     budget.operations += more_operations();
     let checker = Sizes::new(from, budget, forgets).checker().threads(2);
     let checker = checker.spawn_bfs().join();
-    println!("{} states", checker.unique_state_count());
     if let Some(path) = checker.discovery(HOLD) {
         let last = path.last_state().broken.clone();
         let actions = path.into_actions();
@@ -437,24 +442,42 @@ fn with_a_request_under_way() {
 
 #[test]
 fn records_are_forgotten() {
-    let budget = Budget { ticks: 3, operations: 2, ..NONE };
+    let budget = Budget {
+        ticks: 3,
+        operations: 2,
+        ..NONE
+    };
     explore(From::Underway, budget, true, &[HANDED, WAITED, FENCED]);
 }
 
 #[test]
 fn answers_are_lost_and_nodes_die() {
-    let budget = Budget { ticks: 2, losses: 1, crashes: 1, operations: 2, ..NONE };
+    let budget = Budget {
+        ticks: 2,
+        losses: 1,
+        crashes: 1,
+        operations: 2,
+        ..NONE
+    };
     explore(From::Underway, budget, false, &[HANDED, WAITED, FENCED]);
 }
 
 #[test]
 fn the_store_loses_its_last_writes() {
-    let budget = Budget { ticks: 1, operations: 2, failovers: 1, ..NONE };
+    let budget = Budget {
+        ticks: 1,
+        operations: 2,
+        failovers: 1,
+        ..NONE
+    };
     explore(From::Underway, budget, false, &[HANDED, WAITED, FENCED]);
 }
 
 #[test]
 fn the_store_loses_the_first_lease() {
-    let budget = Budget { failovers: 1, ..NONE };
+    let budget = Budget {
+        failovers: 1,
+        ..NONE
+    };
     explore(From::Nothing, budget, false, &[WAITED]);
 }

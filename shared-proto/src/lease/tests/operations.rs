@@ -4,20 +4,20 @@ use bytes::Bytes;
 
 use super::audit::exclusive;
 use super::driver::{Around, Ask, Ended, Op, run};
-use super::store::Store;
 use super::*;
 use crate::mirror::hold::Holder;
 use crate::mirror::key::Key;
+use crate::simulation::store::Store;
 
 /// A store and one node.
-pub(in crate::lease::tests) struct Desk {
-    pub(in crate::lease::tests) store: Store,
-    pub(in crate::lease::tests) table: LeaseTable,
-    pub(in crate::lease::tests) rules: LeaseRules,
+pub(crate) struct Desk {
+    pub(crate) store: Store,
+    pub(crate) table: LeaseTable,
+    pub(crate) rules: LeaseRules,
 }
 
 impl Desk {
-    pub(in crate::lease::tests) fn new(rules: LeaseRules) -> Self {
+    pub(crate) fn new(rules: LeaseRules) -> Self {
         Self {
             store: Store::at(T0),
             table: LeaseTable::new(),
@@ -25,7 +25,7 @@ impl Desk {
         }
     }
 
-    pub(in crate::lease::tests) fn run(&mut self, op: Op) -> Ended {
+    pub(crate) fn run(&mut self, op: Op) -> Ended {
         let mut op = op;
         op.asks_at(self.store.now);
         let around = Around {
@@ -37,30 +37,30 @@ impl Desk {
         ended
     }
 
-    pub(in crate::lease::tests) fn ask(&mut self, who: char, ask: Ask) -> Outcome {
+    pub(crate) fn ask(&mut self, who: char, ask: Ask) -> Outcome {
         self.outcome(Op::new(&owner(who), ask, T0))
     }
 
-    pub(in crate::lease::tests) fn outcome(&mut self, op: Op) -> Outcome {
+    pub(crate) fn outcome(&mut self, op: Op) -> Outcome {
         match self.run(op) {
             Ended::With(outcome) => outcome,
             Ended::Sent(binding) => Ok(binding),
         }
     }
 
-    pub(in crate::lease::tests) fn acquire(&mut self, who: char, names: &[&str]) -> Outcome {
+    pub(crate) fn acquire(&mut self, who: char, names: &[&str]) -> Outcome {
         self.ask(who, Ask::Acquire(candidates(names)))
     }
 
-    pub(in crate::lease::tests) fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         self.store.now = self.store.now.plus(ms);
     }
 
-    pub(in crate::lease::tests) fn lease(&self, who: char) -> Lease {
+    pub(crate) fn lease(&self, who: char) -> Lease {
         self.store.decoded(&owner(who).key()).unwrap()
     }
 
-    pub(in crate::lease::tests) fn bound(&self, connection: &str) -> Bound {
+    pub(crate) fn bound(&self, connection: &str) -> Bound {
         let key = Key::Bound(ConnectionId::from(connection));
         self.store.decoded(&key).unwrap()
     }
@@ -96,9 +96,15 @@ fn a_lease_from_its_grant_to_its_release() {
     desk.pass(4_000);
     let generation = lease.generation;
     let renewed = desk.ask('A', Ask::Renew(generation)).unwrap().lease;
-    assert_eq!((renewed.acquired_at, renewed.renewed_at), (T0, T0.plus(4_000)));
+    assert_eq!(
+        (renewed.acquired_at, renewed.renewed_at),
+        (T0, T0.plus(4_000))
+    );
     assert_eq!(renewed.expires_at, T0.plus(4_000 + TTL_MS));
-    assert_eq!(desk.ask('A', Ask::Status(generation)).unwrap().lease, renewed);
+    assert_eq!(
+        desk.ask('A', Ask::Status(generation)).unwrap().lease,
+        renewed
+    );
     let released = desk.ask('A', Ask::Release(generation)).unwrap().lease;
     assert_eq!(released.state(desk.store.now), LeaseState::Released);
     assert_eq!(released.expires_at, renewed.expires_at);
@@ -106,10 +112,16 @@ fn a_lease_from_its_grant_to_its_release() {
     assert_eq!(kept, Some(desk.store.now.plus(24 * 3_600_000)));
     // Again, after a while: the same answer.
     desk.pass(3_600_000);
-    assert_eq!(desk.ask('A', Ask::Release(generation)).unwrap().lease, released);
+    assert_eq!(
+        desk.ask('A', Ask::Release(generation)).unwrap().lease,
+        released
+    );
     let again = desk.acquire('A', &["c1"]).unwrap().lease;
     assert!(again.generation > generation);
-    assert_eq!(code(desk.ask('A', Ask::Release(generation))), LeaseCode::FenceStale);
+    assert_eq!(
+        code(desk.ask('A', Ask::Release(generation))),
+        LeaseCode::FenceStale
+    );
 }
 
 #[test]
@@ -118,7 +130,10 @@ fn an_owner_has_one_connection_and_a_connection_one_owner() {
     let first = desk.acquire('A', &["c1", "c2"]).unwrap();
     assert_eq!(desk.acquire('A', &["c2", "c1"]).unwrap(), first);
     assert_eq!(held(desk.acquire('B', &["c1", "c2"])).0, "c2");
-    assert_eq!(code(desk.acquire('C', &["c1", "c2"])), LeaseCode::CapacityUnavailable);
+    assert_eq!(
+        code(desk.acquire('C', &["c1", "c2"])),
+        LeaseCode::CapacityUnavailable
+    );
 }
 
 #[test]
@@ -140,9 +155,15 @@ fn another_key_of_the_owner_is_refused_whatever_it_could_have() {
 #[test]
 fn nothing_to_choose_from() {
     let mut desk = desk();
-    assert_eq!(code(desk.acquire('A', &[])), LeaseCode::NoEligibleConnection);
+    assert_eq!(
+        code(desk.acquire('A', &[])),
+        LeaseCode::NoEligibleConnection
+    );
     let first = desk.acquire('A', &["c1"]).unwrap();
-    assert_eq!(code(desk.acquire('A', &[])), LeaseCode::NoEligibleConnection);
+    assert_eq!(
+        code(desk.acquire('A', &[])),
+        LeaseCode::NoEligibleConnection
+    );
     assert_eq!(desk.lease('A'), first.lease, "an acquire ends nothing");
 }
 
@@ -152,13 +173,22 @@ fn an_acquire_moves_a_lease_whose_connection_is_no_longer_eligible() {
     let first = desk.acquire('A', &["c1"]).unwrap().lease;
     desk.pass(1_000);
     let moved = desk.acquire('A', &["c2"]).unwrap().lease;
-    assert_eq!((moved.connection.as_str(), moved.generation), ("c2", first.generation));
-    assert_eq!((moved.acquired_at, moved.expires_at), (T0.plus(1_000), T0.plus(1_000 + TTL_MS)));
+    assert_eq!(
+        (moved.connection.as_str(), moved.generation),
+        ("c2", first.generation)
+    );
+    assert_eq!(
+        (moved.acquired_at, moved.expires_at),
+        (T0.plus(1_000), T0.plus(1_000 + TTL_MS))
+    );
     let end = desk.bound("c1").end.unwrap();
     assert_eq!(end.reason, EndReason::ConnectionIneligible);
     assert_eq!(end.reason.state(), LeaseState::Invalidated);
     desk.acquire('B', &["c3"]).unwrap();
-    assert_eq!(code(desk.acquire('A', &["c3"])), LeaseCode::CapacityUnavailable);
+    assert_eq!(
+        code(desk.acquire('A', &["c3"])),
+        LeaseCode::CapacityUnavailable
+    );
     assert_eq!(desk.lease('A'), moved, "nothing free: it stays");
 }
 
@@ -185,7 +215,8 @@ fn the_wait_for_capacity() {
 fn the_next_owner_waits_for_what_is_in_flight_but_not_for_long() {
     let mut desk = desk();
     let generation = desk.acquire('A', &["c1"]).unwrap().lease.generation;
-    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"]))).unwrap();
+    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"])))
+        .unwrap();
     desk.ask('A', Ask::Release(generation)).unwrap();
     match desk.acquire('B', &["c1"]) {
         Err(Refusal::Capacity(capacity)) => assert_eq!(capacity.retry_after_s, 2),
@@ -195,7 +226,10 @@ fn the_next_owner_waits_for_what_is_in_flight_but_not_for_long() {
     let back = desk.acquire('A', &["c1"]).unwrap().lease.generation;
     desk.ask('A', Ask::Release(back)).unwrap();
     desk.pass(GRACE_MS - 1);
-    assert_eq!(code(desk.acquire('B', &["c1"])), LeaseCode::CapacityUnavailable);
+    assert_eq!(
+        code(desk.acquire('B', &["c1"])),
+        LeaseCode::CapacityUnavailable
+    );
     desk.pass(1);
     assert_eq!(held(desk.acquire('B', &["c1"])).0, "c1");
 }
@@ -204,7 +238,8 @@ fn the_next_owner_waits_for_what_is_in_flight_but_not_for_long() {
 fn the_next_owner_has_it_at_once_when_nothing_is_in_flight() {
     let mut desk = desk();
     let generation = desk.acquire('A', &["c1"]).unwrap().lease.generation;
-    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"]))).unwrap();
+    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"])))
+        .unwrap();
     let c1 = ConnectionId::from("c1");
     desk.ask('A', Ask::Release(generation)).unwrap();
     desk.store.give_back(&c1, &Holder("0".into()));
@@ -217,12 +252,19 @@ fn the_next_owner_has_it_at_once_when_nothing_is_in_flight() {
 fn a_lease_that_ran_out_holds_up_the_next_like_one_that_ended() {
     let mut desk = desk();
     let generation = desk.acquire('A', &["c1"]).unwrap().lease.generation;
-    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"]))).unwrap();
+    desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"])))
+        .unwrap();
     desk.pass(TTL_MS + 500);
-    assert_eq!(code(desk.acquire('B', &["c1"])), LeaseCode::CapacityUnavailable);
+    assert_eq!(
+        code(desk.acquire('B', &["c1"])),
+        LeaseCode::CapacityUnavailable
+    );
     // Written down or not, the grace counts from when it ran out.
     let ended = desk.ask('A', Ask::Expire).unwrap().lease.end.unwrap();
-    assert_eq!((ended.reason, ended.at), (EndReason::TtlExpired, T0.plus(TTL_MS)));
+    assert_eq!(
+        (ended.reason, ended.at),
+        (EndReason::TtlExpired, T0.plus(TTL_MS))
+    );
     assert_eq!(desk.bound("c1").end, Some(ended));
     assert_eq!(code(desk.ask('A', Ask::Expire)), LeaseCode::Required);
     desk.pass(GRACE_MS - 500);
@@ -255,7 +297,10 @@ fn what_cannot_serve_a_request_moves_its_lease_or_ends_it() {
     desk.acquire('B', &["c1", "c3"]).unwrap();
     let blocked = desk.ask('A', Ask::Dispatch(generation, candidates(&["c1"])));
     assert_eq!(code(blocked), LeaseCode::CapacityUnavailable);
-    assert!(desk.lease('A').is_active(desk.store.now), "it waits, and keeps what it has");
+    assert!(
+        desk.lease('A').is_active(desk.store.now),
+        "it waits, and keeps what it has"
+    );
     let nothing = desk.ask('A', Ask::Dispatch(generation, Vec::new()));
     assert_eq!(nothing, Err(Refusal::Ordinary));
     let end = desk.lease('A').end.unwrap();
@@ -274,7 +319,8 @@ fn what_another_request_has_moved_is_not_ended() {
         generation,
         api_key: ApiKeyId::from("K1"),
     };
-    desk.ask('A', Ask::Dispatch(generation, candidates(&["c2"]))).unwrap();
+    desk.ask('A', Ask::Dispatch(generation, candidates(&["c2"])))
+        .unwrap();
     let mut seen = Seen::new(&desk.table);
     let key = owner('A').key();
     seen.record(&key, desk.store.load(&key).as_ref());
@@ -303,11 +349,20 @@ fn an_operator_ends_the_lease_that_was_meant() {
     let generation = desk.acquire('A', &["c1"]).unwrap().lease.generation;
     let next = Generation::new(generation.number() + 1).unwrap();
     assert_eq!(code(desk.ask('A', Ask::Revoke(next))), LeaseCode::Required);
-    assert_eq!(code(desk.ask('B', Ask::Revoke(generation))), LeaseCode::Required);
+    assert_eq!(
+        code(desk.ask('B', Ask::Revoke(generation))),
+        LeaseCode::Required
+    );
     let revoked = desk.ask('A', Ask::Revoke(generation)).unwrap().lease;
     assert_eq!(revoked.end.unwrap().reason, EndReason::ManagedKeyRevoked);
-    assert_eq!(code(desk.ask('A', Ask::Revoke(generation))), LeaseCode::Required);
-    assert_eq!(code(desk.ask('A', Ask::Release(generation))), LeaseCode::FenceStale);
+    assert_eq!(
+        code(desk.ask('A', Ask::Revoke(generation))),
+        LeaseCode::Required
+    );
+    assert_eq!(
+        code(desk.ask('A', Ask::Release(generation))),
+        LeaseCode::FenceStale
+    );
     assert_eq!(held(desk.acquire('B', &["c1"])).0, "c1");
 }
 
@@ -330,11 +385,19 @@ fn what_cannot_be_read_is_left_as_it_is() {
     };
     let op = |ask| Op::new(&owner('A'), ask, T0);
     let renewed = run(&mut desk.store, op(Ask::Renew(generation)), around);
-    assert_eq!(renewed, Ended::With(Err(LeaseCode::ServiceUnavailable.into())));
+    assert_eq!(
+        renewed,
+        Ended::With(Err(LeaseCode::ServiceUnavailable.into()))
+    );
     let released = run(&mut desk.store, op(Ask::Release(generation)), around);
     assert!(matches!(released, Ended::With(Ok(_))), "{released:?}");
-    desk.store.force(&owner('A').key(), u16::MAX, Bytes::from_static(&[0x80]));
-    for ask in [Ask::Acquire(candidates(&["c3"])), Ask::Release(generation), Ask::Expire] {
+    desk.store
+        .force(&owner('A').key(), u16::MAX, Bytes::from_static(&[0x80]));
+    for ask in [
+        Ask::Acquire(candidates(&["c3"])),
+        Ask::Release(generation),
+        Ask::Expire,
+    ] {
         assert_eq!(code(desk.ask('A', ask)), LeaseCode::ServiceUnavailable);
     }
     let dispatched = desk.ask('A', Ask::Dispatch(generation, candidates(&["c3"])));
@@ -346,7 +409,10 @@ fn a_lease_whose_connection_says_otherwise_is_over() {
     let mut desk = desk();
     let generation = desk.acquire('A', &["c1"]).unwrap().lease.generation;
     desk.acquire('B', &["c2"]).unwrap();
-    let c2 = desk.store.load(&Key::Bound(ConnectionId::from("c2"))).unwrap();
+    let c2 = desk
+        .store
+        .load(&Key::Bound(ConnectionId::from("c2")))
+        .unwrap();
     let c1 = Key::Bound(ConnectionId::from("c1"));
     desk.store.force(&c1, c2.version, c2.body);
     let around = Around {
@@ -374,9 +440,11 @@ fn replicas_are_asked_for_grants_and_renewals_only() {
         generation: lease.generation,
         api_key: ApiKeyId::from("K1"),
     };
-    let replicas = |decision: Decision| match decision {
-        Decision::Commit(planned) => planned.transaction.replicas,
-        other => panic!("{other:?}"),
+    let replicas = |decision: Decision| {
+        let Decision::Commit(planned) = decision else {
+            panic!("{decision:?}")
+        };
+        planned.transaction.replicas
     };
     let candidates = candidates(&["c1"]);
     let again = Acquire {
@@ -388,7 +456,10 @@ fn replicas_are_asked_for_grants_and_renewals_only() {
     let now = desk.store.now;
     assert_eq!(replicas(acquire(&seen, &again, &rules, now)), 2);
     assert_eq!(replicas(renew(&seen, &presented, &rules, now)), 2);
-    assert_eq!(replicas(release(&seen, &presented, EndReason::OwnerExit, now)), 0);
+    assert_eq!(
+        replicas(release(&seen, &presented, EndReason::OwnerExit, now)),
+        0
+    );
     // Written again, it is the same lease.
     assert_eq!(desk.acquire('A', &["c1"]).unwrap().lease, lease);
 }
@@ -408,7 +479,10 @@ fn an_acquire_asks_for_so_many_connections_and_no_more() {
         desk.outcome(op).unwrap();
     }
     // To a node that has heard of nothing, all of them may be free.
-    assert_eq!(code(desk.acquire('A', &names)), LeaseCode::CapacityUnavailable);
+    assert_eq!(
+        code(desk.acquire('A', &names)),
+        LeaseCode::CapacityUnavailable
+    );
     // One that has heard of them finds the one that it hasn't heard of.
     for record in desk.store.records() {
         desk.table.put(&record);
@@ -420,7 +494,8 @@ fn an_acquire_asks_for_so_many_connections_and_no_more() {
     let op = Op::new(&who(5), Ask::Expire, T0);
     assert_eq!(code(desk.outcome(op)), LeaseCode::Required);
     let generation = Generation::new(T0.as_epoch_ms()).unwrap();
-    desk.outcome(Op::new(&who(5), Ask::Release(generation), T0)).unwrap();
+    desk.outcome(Op::new(&who(5), Ask::Release(generation), T0))
+        .unwrap();
     assert_eq!(held(desk.acquire('B', &names)).0, "c5");
 }
 
@@ -441,7 +516,13 @@ fn a_request_in_flight_is_cut_when_its_lease_is_lost() {
         passed_at: T0,
     };
     let judge = |stored: &Stored<Lease>, confirmed_ms, now_ms| {
-        watch(stored, &flight, T0.plus(confirmed_ms), &rules, T0.plus(now_ms))
+        watch(
+            stored,
+            &flight,
+            T0.plus(confirmed_ms),
+            &rules,
+            T0.plus(now_ms),
+        )
     };
     let goes_on = |until_ms| Verdict::GoesOn {
         until: T0.plus(until_ms),
@@ -450,10 +531,18 @@ fn a_request_in_flight_is_cut_when_its_lease_is_lost() {
     assert_eq!(judge(&stands, 5_000, 5_000), goes_on(5_000 + GRACE_MS));
     assert_eq!(judge(&stands, 9_500, 9_999), goes_on(TTL_MS));
     assert_eq!(judge(&stands, 9_500, TTL_MS), Verdict::Cut, "it ran out");
-    assert_eq!(judge(&stands, 3_000, 3_000 + GRACE_MS), Verdict::Cut, "unconfirmed");
+    assert_eq!(
+        judge(&stands, 3_000, 3_000 + GRACE_MS),
+        Verdict::Cut,
+        "unconfirmed"
+    );
     // The table has not heard of it yet.
     assert_eq!(judge(&Stored::Absent, 0, 1_000), goes_on(GRACE_MS));
-    assert_eq!(judge(&Stored::Absent, 1, 1_000), Verdict::Cut, "the store went back");
+    assert_eq!(
+        judge(&Stored::Absent, 1, 1_000),
+        Verdict::Cut,
+        "the store went back"
+    );
     assert_eq!(judge(&Stored::Unreadable, 0, 1_000), Verdict::Cut);
     // Or of another state of it.
     desk.pass(1_000);
@@ -465,11 +554,16 @@ fn a_request_in_flight_is_cut_when_its_lease_is_lost() {
         ..flight.clone()
     };
     let verdict = watch(&stands, &later, T0, &rules, T0.plus(1));
-    assert_eq!(verdict, goes_on(GRACE_MS), "the fence knew better than the table");
+    assert_eq!(
+        verdict,
+        goes_on(GRACE_MS),
+        "the fence knew better than the table"
+    );
     desk.acquire('A', &["c2"]).unwrap();
     let moved = Stored::of(desk.store.load(&key).as_ref());
     assert_eq!(judge(&moved, 0, 1), Verdict::Cut);
-    desk.ask('A', Ask::Release(binding.lease.generation)).unwrap();
+    desk.ask('A', Ask::Release(binding.lease.generation))
+        .unwrap();
     let released = Stored::of(desk.store.load(&key).as_ref());
     assert_eq!(judge(&released, 0, 1), Verdict::Cut);
 }
@@ -488,5 +582,9 @@ fn a_fence_asks_again_when_the_lease_was_renewed_meanwhile() {
     assert!(matches!(sent, Ended::Sent(binding) if binding.revision == renewed.revision));
     desk.ask('A', Ask::Release(generation)).unwrap();
     let refused = desk.ask('A', dispatch);
-    assert_eq!(code(refused), LeaseCode::Required, "by the fence, whatever the table says");
+    assert_eq!(
+        code(refused),
+        LeaseCode::Required,
+        "by the fence, whatever the table says"
+    );
 }

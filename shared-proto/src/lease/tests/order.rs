@@ -1,8 +1,8 @@
 //! Each check in its order: what fails more than one is refused by the first.
 
 use super::driver::{Around, Ask, Ended, Op, run};
-use super::store::Store;
 use super::*;
+use crate::simulation::store::Store;
 
 fn lease(generation: u64, key: &str, connection: &str) -> Lease {
     Lease {
@@ -51,16 +51,34 @@ fn the_dispatch_fence() {
     let over = T0.plus(1_000);
     let mine = presented(1, "K1");
     assert_eq!(judge(&standing, &mine, &c1, T0), Ok(Revision::new(5)));
-    assert_eq!(judge(&Stored::Unreadable, &mine, &c1, T0), Err(LeaseCode::ServiceUnavailable));
-    assert_eq!(judge(&Stored::Absent, &mine, &c1, T0), Err(LeaseCode::Required));
+    assert_eq!(
+        judge(&Stored::Unreadable, &mine, &c1, T0),
+        Err(LeaseCode::ServiceUnavailable)
+    );
+    assert_eq!(
+        judge(&Stored::Absent, &mine, &c1, T0),
+        Err(LeaseCode::Required)
+    );
     let wrong = presented(2, "K2");
     let released = found(ended(&lease(1, "K1", "c1")));
     assert_eq!(judge(&released, &wrong, &c2, T0), Err(LeaseCode::Required));
-    assert_eq!(judge(&standing, &wrong, &c2, over), Err(LeaseCode::Required));
-    assert_eq!(judge(&standing, &wrong, &c2, T0), Err(LeaseCode::FenceStale));
+    assert_eq!(
+        judge(&standing, &wrong, &c2, over),
+        Err(LeaseCode::Required)
+    );
+    assert_eq!(
+        judge(&standing, &wrong, &c2, T0),
+        Err(LeaseCode::FenceStale)
+    );
     let other_key = presented(1, "K2");
-    assert_eq!(judge(&standing, &other_key, &c2, T0), Err(LeaseCode::AuthorizationMismatch));
-    assert_eq!(judge(&standing, &mine, &c2, T0), Err(LeaseCode::ConnectionMismatch));
+    assert_eq!(
+        judge(&standing, &other_key, &c2, T0),
+        Err(LeaseCode::AuthorizationMismatch)
+    );
+    assert_eq!(
+        judge(&standing, &mine, &c2, T0),
+        Err(LeaseCode::ConnectionMismatch)
+    );
 }
 
 /// The table agrees with the store, or knows nothing, or is behind.
@@ -78,11 +96,12 @@ fn selected(
     assert_eq!(wanted, Decision::load(Some(&presented.owner), &[]));
     let record = store.map(|lease| record(&key, 5, lease, Some(lease.expires_at)));
     seen.record(&key, record.as_ref());
-    match select(&seen, presented, forced.as_ref(), now) {
-        Decision::Done(Ok(binding)) => Ok(binding.lease.connection),
-        Decision::Done(Err(Refusal::Code(code))) => Err(code),
-        other => panic!("{other:?}"),
-    }
+    let Decision::Done(outcome) = select(&seen, presented, forced.as_ref(), now) else {
+        panic!("more is wanted than the owner's record")
+    };
+    outcome
+        .map(|binding| binding.lease.connection)
+        .map_err(|refusal| refusal.code().unwrap())
 }
 
 #[test]
@@ -94,13 +113,28 @@ fn selection() {
     assert_eq!(selected(Some(&standing), &mine, None, T0), c1);
     assert_eq!(selected(Some(&standing), &mine, Some("c1"), T0), c1);
     let wrong = presented(2, "K2");
-    assert_eq!(selected(None, &wrong, Some("c2"), T0), Err(LeaseCode::Required));
-    assert_eq!(selected(Some(&standing), &wrong, Some("c2"), over), Err(LeaseCode::Required));
+    assert_eq!(
+        selected(None, &wrong, Some("c2"), T0),
+        Err(LeaseCode::Required)
+    );
+    assert_eq!(
+        selected(Some(&standing), &wrong, Some("c2"), over),
+        Err(LeaseCode::Required)
+    );
     let released = ended(&standing);
-    assert_eq!(selected(Some(&released), &wrong, Some("c2"), T0), Err(LeaseCode::Required));
-    assert_eq!(selected(Some(&standing), &wrong, Some("c2"), T0), Err(LeaseCode::FenceStale));
+    assert_eq!(
+        selected(Some(&released), &wrong, Some("c2"), T0),
+        Err(LeaseCode::Required)
+    );
+    assert_eq!(
+        selected(Some(&standing), &wrong, Some("c2"), T0),
+        Err(LeaseCode::FenceStale)
+    );
     let other_key = presented(1, "K2");
-    assert_eq!(selected(Some(&standing), &other_key, Some("c2"), T0), Err(LeaseCode::FenceStale));
+    assert_eq!(
+        selected(Some(&standing), &other_key, Some("c2"), T0),
+        Err(LeaseCode::FenceStale)
+    );
     let mismatch = Err(LeaseCode::ConnectionMismatch);
     assert_eq!(selected(Some(&standing), &mine, Some("c2"), T0), mismatch);
 }
@@ -117,7 +151,10 @@ fn the_table_spares_the_question_but_never_refuses() {
         panic!("{decision:?}")
     };
     assert_eq!(binding.revision, Revision::new(5));
-    for (claim, now) in [(presented(2, "K1"), T0), (presented(1, "K1"), T0.plus(1_000))] {
+    for (claim, now) in [
+        (presented(2, "K1"), T0),
+        (presented(1, "K1"), T0.plus(1_000)),
+    ] {
         let decision = select(&seen, &claim, None, now);
         assert!(matches!(decision, Decision::Load(_)), "{decision:?}");
     }
@@ -127,10 +164,10 @@ fn the_table_spares_the_question_but_never_refuses() {
 fn leased(around: Around<'_>) -> (Store, Generation) {
     let mut store = Store::at(T0);
     let ask = Ask::Acquire(candidates(&["c1"]));
-    match run(&mut store, Op::new(&owner('A'), ask, T0), around) {
-        Ended::With(Ok(binding)) => (store, binding.lease.generation),
-        other => panic!("{other:?}"),
-    }
+    let Ended::With(granted) = run(&mut store, Op::new(&owner('A'), ask, T0), around) else {
+        panic!("an acquire sends nothing")
+    };
+    (store, granted.unwrap().lease.generation)
 }
 
 #[test]

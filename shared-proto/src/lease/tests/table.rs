@@ -9,7 +9,7 @@ use crate::mirror::key::{Key, Keyspace};
 use crate::mirror::log::{LogEntry, Logged, Position};
 use crate::mirror::record::{Body, Unreadable, Why};
 
-pub(in crate::lease::tests) fn record<B: Body>(
+pub(crate) fn record<B: Body>(
     key: &Key,
     revision: u64,
     body: &B,
@@ -112,7 +112,12 @@ fn what_cannot_be_read_is_not_free() {
     let mut table = LeaseTable::new();
     assert!(table.apply(&entry(Logged::Unreadable(unreadable(&spelled))), &keys()));
     assert!(table.is_leased(&c1, T0));
-    for foreign in ["", "{other}:bound:c1", "{omniroute}:bound:%", "{omniroute}:lease:c1"] {
+    for foreign in [
+        "",
+        "{other}:bound:c1",
+        "{omniroute}:bound:%",
+        "{omniroute}:lease:c1",
+    ] {
         assert!(!table.apply(&entry(Logged::Unreadable(unreadable(foreign))), &keys()));
     }
     // A body of a newer version can't be read either.
@@ -144,14 +149,21 @@ fn lookups() {
     let k1 = ApiKeyId::from("K1");
     assert_eq!(table.active(T0).count(), 3);
     assert_eq!(table.active(T0.plus(5)).count(), 2);
-    assert_eq!(table.of_key(&k1, T0.plus(5)).map(|(owner, _)| owner).collect::<Vec<_>>(), [
-        &owner('A')
-    ]);
+    assert_eq!(
+        table
+            .of_key(&k1, T0.plus(5))
+            .map(|(owner, _)| owner)
+            .collect::<Vec<_>>(),
+        [&owner('A')]
+    );
     assert_eq!(table.next_expiry(T0), Some(T0.plus(5)));
     assert_eq!(table.next_expiry(T0.plus(20)), None);
     assert_eq!(table.lapsed(T0.plus(5)).collect::<Vec<_>>(), [&owner('B')]);
     let (who, lease) = table.of_key(&k1, T0.plus(5)).next().unwrap();
-    assert_eq!(LeaseId::parse(&lease.id(who).to_string()), Some(lease.id(who)));
+    assert_eq!(
+        LeaseId::parse(&lease.id(who).to_string()),
+        Some(lease.id(who))
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::lease::lifecycle::{Action, ConnectionLabel, action, context, managed, owner as read_owner};
+use crate::lease::lifecycle::{
+    Action, ConnectionLabel, action, context, managed, owner as read_owner,
+};
 use crate::lease::route::{RouteKind, RouteShape, supported};
 
 const JSON: Option<&[u8]> = Some(b"application/json");
@@ -38,8 +40,23 @@ fn generations() {
     for (text, number) in [("1", 1), ("1790856000000", 1_790_856_000_000)] {
         assert_eq!(Generation::parse(text.as_bytes()).unwrap().number(), number);
     }
-    assert_eq!(Generation::parse(b"9007199254740991"), Some(Generation::MAX));
-    for bad in ["", "0", "01", "-1", "+1", "1.0", "1e3", " 1", "1 ", "9007199254740992", "x"] {
+    assert_eq!(
+        Generation::parse(b"9007199254740991"),
+        Some(Generation::MAX)
+    );
+    for bad in [
+        "",
+        "0",
+        "01",
+        "-1",
+        "+1",
+        "1.0",
+        "1e3",
+        " 1",
+        "1 ",
+        "9007199254740992",
+        "x",
+    ] {
         assert_eq!(Generation::parse(bad.as_bytes()), None, "{bad:?}");
     }
     assert_eq!(Generation::parse("9".repeat(400).as_bytes()), None);
@@ -68,7 +85,14 @@ fn lease_ids() {
     };
     assert_eq!(LeaseId::parse(&id.to_string()), Some(id.clone()));
     let shouted = id.to_string().to_uppercase();
-    for bad in ["", "-", "12", id.owner.as_str(), &format!("{id}-1"), &shouted] {
+    for bad in [
+        "",
+        "-",
+        "12",
+        id.owner.as_str(),
+        &format!("{id}-1"),
+        &shouted,
+    ] {
         assert_eq!(LeaseId::parse(bad), None, "{bad}");
     }
 }
@@ -84,12 +108,30 @@ fn actions() {
     };
     let long = "m".repeat(512);
     let rows = [
-        (r#"{"action":"acquire","model":" glm-5 "}"#.to_owned(), acquired("glm-5")),
-        (r#"{"action":"acquire","model":"m","x":1}"#.to_owned(), acquired("m")),
-        (format!(r#"{{"action":"acquire","model":"{long}"}}"#), acquired(&long)),
-        (r#"{"action":"renew","generation":7}"#.to_owned(), Ok(Action::Renew { generation })),
-        (r#"{"action":"status","generation":7}"#.to_owned(), Ok(Action::Status { generation })),
-        (r#"{"action":"release","generation":7}"#.to_owned(), released(EndReason::OwnerExit)),
+        (
+            r#"{"action":"acquire","model":" glm-5 "}"#.to_owned(),
+            acquired("glm-5"),
+        ),
+        (
+            r#"{"action":"acquire","model":"m","x":1}"#.to_owned(),
+            acquired("m"),
+        ),
+        (
+            format!(r#"{{"action":"acquire","model":"{long}"}}"#),
+            acquired(&long),
+        ),
+        (
+            r#"{"action":"renew","generation":7}"#.to_owned(),
+            Ok(Action::Renew { generation }),
+        ),
+        (
+            r#"{"action":"status","generation":7}"#.to_owned(),
+            Ok(Action::Status { generation }),
+        ),
+        (
+            r#"{"action":"release","generation":7}"#.to_owned(),
+            released(EndReason::OwnerExit),
+        ),
         (
             r#"{"reason":"CLIENT_CANCELLED","generation":7,"action":"release"}"#.to_owned(),
             released(EndReason::ClientCancelled),
@@ -115,19 +157,35 @@ fn actions() {
         r#"{"action":"release","generation":7,"reason":"TTL_EXPIRED"}"#,
         r#"{"action":"release","generation":7,"reason":null}"#,
     ] {
-        assert_eq!(action(JSON, bad.as_bytes()), Err(LeaseCode::ActionInvalid), "{bad}");
+        assert_eq!(
+            action(JSON, bad.as_bytes()),
+            Err(LeaseCode::ActionInvalid),
+            "{bad}"
+        );
     }
     let longer = format!(r#"{{"action":"acquire","model":"{long}m"}}"#);
-    assert_eq!(action(JSON, longer.as_bytes()), Err(LeaseCode::ActionInvalid));
+    assert_eq!(
+        action(JSON, longer.as_bytes()),
+        Err(LeaseCode::ActionInvalid)
+    );
 }
 
 #[test]
 fn media_types() {
     let body = br#"{"action":"renew","generation":7}"#;
-    for good in ["application/json", "Application/JSON ; charset=utf-8", " application/json;x"] {
+    for good in [
+        "application/json",
+        "Application/JSON ; charset=utf-8",
+        " application/json;x",
+    ] {
         assert!(action(Some(good.as_bytes()), body).is_ok(), "{good}");
     }
-    for bad in ["text/plain", "application/json2", "application/problem+json", ""] {
+    for bad in [
+        "text/plain",
+        "application/json2",
+        "application/problem+json",
+        "",
+    ] {
         let refused = action(Some(bad.as_bytes()), b"not looked at");
         assert_eq!(refused, Err(LeaseCode::ContentTypeRequired), "{bad}");
     }
@@ -140,10 +198,16 @@ fn headers_in_their_order() {
     let good = Some(good.as_bytes());
     assert_eq!(read_owner(None), Err(LeaseCode::ContextRequired));
     assert_eq!(read_owner(Some(b" \t ")), Err(LeaseCode::ContextRequired));
-    assert_eq!(read_owner(Some(b"vlo_short")), Err(LeaseCode::ContextInvalid));
+    assert_eq!(
+        read_owner(Some(b"vlo_short")),
+        Err(LeaseCode::ContextInvalid)
+    );
     assert_eq!(read_owner(good), Ok(owner('A')));
     assert_eq!(context(None, Some(b"x")), Err(LeaseCode::ContextRequired));
-    assert_eq!(context(Some(b"x"), Some(b"1")), Err(LeaseCode::ContextInvalid));
+    assert_eq!(
+        context(Some(b"x"), Some(b"1")),
+        Err(LeaseCode::ContextInvalid)
+    );
     for bad in [None, Some(b"".as_slice()), Some(b"0"), Some(b"1.5")] {
         assert_eq!(context(good, bad), Err(LeaseCode::ContextInvalid));
     }
@@ -203,7 +267,10 @@ fn answers_say_no_more_than_they_should() {
     };
     let mut whole = plain;
     whole["connection"] = json!({"displayName": null, "provider": "glm"});
-    assert_eq!(serde_json::to_value(lease.answer(T0, Some(label))).unwrap(), whole);
+    assert_eq!(
+        serde_json::to_value(lease.answer(T0, Some(label))).unwrap(),
+        whole
+    );
     assert_eq!(lease.state(T0.plus(2_000)), LeaseState::Expired);
 }
 
