@@ -4,6 +4,7 @@ mod auth;
 pub(crate) mod body;
 mod client_api;
 pub(crate) mod headers;
+mod leases;
 mod manage;
 pub(crate) mod pieces;
 pub(crate) mod reply;

@@ -7,6 +7,7 @@
 //! | resolve, pick, dispatch, classify, tell the owners | `request` (READ FIRST) |
 //! | call an upstream | `upstream`, `simulated` |
 //! | own the state of connections and breakers | `actor` |
+//! | session leases: fence, table, what is in flight | `lease` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
 //! | log, metrics, recent requests, traces | `observe` |
@@ -15,6 +16,7 @@ mod actor;
 pub mod cli;
 pub mod config;
 mod http;
+mod lease;
 pub mod node;
 mod observe;
 mod request;

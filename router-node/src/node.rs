@@ -26,6 +26,7 @@ use shared_proto::restate::{self, RestateRule};
 use crate::actor::owner::Shared;
 use crate::config::{Origin, Seen};
 use crate::http;
+use crate::lease::Leases;
 use crate::observe::{Observer, Shelf, Spans};
 use crate::routing::{Routing, build};
 use crate::upstream::Clients;
@@ -88,6 +89,7 @@ pub(crate) struct Node {
     /// Whether other nodes may use the store.
     pub(crate) shared_store: bool,
     pub(crate) changes: Changes,
+    pub(crate) leases: Leases,
     following: Following,
     roster: Roster,
     /// How often a snapshot was begun to be read.
@@ -215,6 +217,13 @@ async fn start(
     let observer = Arc::new(Observer::new(spans));
     observer.metrics.store_up.set(i64::from(snapshot.is_some()));
     let readings = Arc::new(AtomicU64::new(0));
+    let leases = Leases::start(
+        &mirror,
+        &prefix,
+        snapshot.as_ref(),
+        config.settings.leases,
+        observer.metrics.leases.clone(),
+    );
     let shared = Shared {
         mirror: Arc::clone(&mirror),
         commits: observer.metrics.commits.clone(),
@@ -235,6 +244,7 @@ async fn start(
         reloads: Reloads::default(),
         shared_store,
         changes: Changes::default(),
+        leases,
         following: Following::begun(position.is_some()),
         roster: Roster::default(),
         readings,

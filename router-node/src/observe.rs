@@ -3,6 +3,7 @@
 
 mod cluster;
 mod journal;
+mod leases;
 mod log;
 mod metrics;
 mod telemetry;
@@ -10,6 +11,7 @@ mod telemetry;
 use std::time::Duration;
 
 pub(crate) use journal::{ById, Journal, Newest, Shelf};
+pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 pub(crate) use telemetry::Spans;

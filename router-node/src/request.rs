@@ -9,6 +9,7 @@
 pub(crate) mod after;
 pub(crate) mod dispatch;
 pub(crate) mod facts;
+pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
 pub(crate) mod refuse;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
 use shared_proto::failure::Blame;
+use shared_proto::lease::LeaseCode;
 use shared_proto::protocol::Protocol;
 
 use crate::http::body::Held;
@@ -32,6 +34,7 @@ use crate::routing::Routing;
 use after::After;
 use dispatch::{Call, Failed, Success, Whole};
 use facts::Facts;
+use leased::{Cleared, Leased};
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
@@ -48,6 +51,8 @@ pub(crate) struct Admitted {
     /// The client's headers that may go upstream.
     pub(crate) headers: http::HeaderMap,
     pub(crate) key: Option<Arc<ApiKey>>,
+    /// What it said of its lease, if its key needs one.
+    pub(crate) lease: Option<leased::Context>,
     pub(crate) routing: Arc<Routing>,
     pub(crate) worker: Rc<Worker>,
 }
@@ -86,20 +91,28 @@ async fn search(
     trace: &mut Trace,
 ) -> Result<(Success, After), ClientError> {
     let call = Call::new(request);
+    let mut leased = Leased::select(request).await?;
     let targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
     )?;
-    let mut picker = Picker::new(&targets, request.key.as_deref());
+    if let Some(leased) = &mut leased {
+        leased.route(request, &targets).await?;
+    }
+    let leases = &request.worker.node.leases;
+    let set_aside = leased.is_none().then_some(leases);
+    let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
-        let picked = next_step(request, &targets, &mut picker, &mut waits, trace).await;
-        let now = request.worker.now();
+        let picked = match &mut leased {
+            Some(leased) => leased.next_step(request, &mut picker, trace).await?,
+            None => next_step(request, &targets, &mut picker, &mut waits, trace).await,
+        };
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
             Picked::Wait(wait) => {
@@ -110,9 +123,15 @@ async fn search(
             }
             Picked::Nobody => break,
         };
+        let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
+            Cleared::Go(passage) => passage,
+            Cleared::Again => continue,
+        };
         picker.tried(&candidate);
+        let now = request.worker.now();
         let mut after = After::new(request, candidate, now, probe, trace);
-        match call.dispatch(after.candidate(), now).await {
+        after.under(passage);
+        match attempt(&call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));
@@ -139,6 +158,37 @@ async fn search(
         now: request.worker.now(),
     };
     Err(refusal.answer(trace))
+}
+
+/// Makes one attempt; the error is that its lease is lost meanwhile. Where
+/// nothing was sent because a pooled connection was closed, it is made once
+/// more, and passes the fence once more.
+async fn attempt(
+    call: &Call<'_>,
+    request: &Admitted,
+    leased: &mut Option<Leased>,
+    after: &mut After,
+    trace: &mut Trace,
+) -> Result<Result<Success, Failed>, ClientError> {
+    let mut again = false;
+    loop {
+        let sent = tokio::select! {
+            biased;
+            () = after.lost() => {
+                after.cut_short(trace);
+                return Err(LeaseCode::Lost.into());
+            }
+            sent = call.dispatch(after.candidate(), request.worker.now()) => sent,
+        };
+        if again || !matches!(&sent, Err(failed) if failed.stale) {
+            return Ok(sent);
+        }
+        again = true;
+        match leased::clear(leased, request, after.candidate(), None).await? {
+            Cleared::Go(passage) => after.under(passage),
+            Cleared::Again => return Err(LeaseCode::ConnectionMismatch.into()),
+        }
+    }
 }
 
 /// Decides what the plan does next.

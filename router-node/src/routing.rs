@@ -49,6 +49,8 @@ pub(crate) struct Slot {
     pub(crate) connection: Arc<Connection>,
     pub(crate) provider: Arc<Provider>,
     pub(crate) cell: Arc<ConnectionCell>,
+    /// Whether a key of leases names it: only requests under a lease use it.
+    pub(crate) reserved: bool,
     /// Where it is called, by protocol.
     urls: [Option<Uri>; 4],
     /// What it proves itself with; marked sensitive.

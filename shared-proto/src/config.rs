@@ -327,6 +327,9 @@ pub struct Target {
     pub weight: u32,
 }
 
+/// The scope of keys whose requests need a session lease.
+pub const MANAGED_SCOPE: &str = "lease:exclusive";
+
 /// A client's key. Only its hash is kept.
 #[derive(Clone, Debug)]
 pub struct ApiKey {
@@ -340,4 +343,11 @@ pub struct ApiKey {
     pub allowed_connections: Option<Vec<ConnectionId>>,
     /// The models and combos it may name; empty is all.
     pub allowed_models: Vec<String>,
+}
+
+impl ApiKey {
+    /// Whether its requests need a session lease.
+    pub fn is_managed(&self) -> bool {
+        self.scopes.iter().any(|scope| scope == MANAGED_SCOPE)
+    }
 }

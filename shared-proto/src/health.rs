@@ -17,7 +17,8 @@
 //!   is extended only by an attempt that began after it was set, and only by
 //!   more than [`EXTEND_MIN_MS`].
 //! - A terminal verdict is news whatever cools, unless its attempt began before
-//!   the last reset or change of credentials.
+//!   the last reset or change of credentials, or before one that ended the last
+//!   trouble by succeeding.
 //! - A success clears only what was set before its attempt began.
 //!
 //! So a cooldown is never shortened by a failure, and the order in which
@@ -81,6 +82,10 @@ pub struct ConnectionHealth {
     pub auto_disabled: bool,
     /// When a failure was last counted, or the last renewal.
     pub settled_at: Option<Millis>,
+    /// When the attempt of that failure began; `None` if nothing is counted.
+    pub settled_from: Option<Millis>,
+    /// When the attempt began that last ended trouble by succeeding.
+    pub recovered_from: Option<Millis>,
     /// The last reset or change of credentials.
     pub renewed_at: Option<Millis>,
     /// When error fields were last written without a change of state.
@@ -183,6 +188,9 @@ impl ConnectionHealth {
                 if step.changed {
                     step.state.credential = rules.credential;
                 }
+                if matches!(step.outcome, Outcome::Cooled { .. } | Outcome::Terminal(_)) {
+                    step.state.settled_from = Some(*started_at);
+                }
                 step
             }
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
@@ -208,6 +216,9 @@ impl ConnectionHealth {
             return self.kept(now, Outcome::Stale);
         }
         if let Some(kind) = failure.terminal {
+            if self.recovered_from.is_some_and(|from| started_at < from) {
+                return self.kept(now, Outcome::Stale);
+            }
             return self.ended(kind, failure, now, rules);
         }
         if rules.disable_cooling {
@@ -327,6 +338,7 @@ impl ConnectionHealth {
         }
         let state = Self {
             settled_at: self.settled_at,
+            recovered_from: self.recovered_from.max(Some(started_at)),
             renewed_at: self.renewed_at,
             noted_at: self.noted_at,
             ..Self::default()
@@ -335,8 +347,21 @@ impl ConnectionHealth {
     }
 
     /// Forgets all. What began before now is old; what begins in this same millisecond is not.
+    ///
+    /// It may be told again later (a commit without an answer, a store that
+    /// went back), so it clears nothing of an attempt that began after it.
     fn renewed(&self, now: Millis) -> Step {
         let before = Some(now.minus(1));
+        if self.renewed_at >= before {
+            return self.kept(now, Outcome::Nothing);
+        }
+        if self.settled_from.is_some_and(|began| began > now) {
+            let state = Self {
+                renewed_at: before,
+                ..self.clone()
+            };
+            return state.into_step(now, Outcome::Nothing);
+        }
         let state = Self {
             settled_at: before,
             renewed_at: before,

@@ -35,6 +35,11 @@
 //!    takes a lease for over too early; and who takes one for alive a little
 //!    too long meets the guard, which the store judges by its own clock.
 //!
+//! This stands on two things that a store does beside [`Mirror`]'s own rules: it
+//! keeps what has expired for longer than an operation takes (a minute is
+//! plenty), and what was sent to it before a failover is not sent again to its
+//! successor.
+//!
 //! A store that loses acknowledged writes forgets leases with them, and the
 //! requests in flight under them: then 3 holds no longer for those, until the
 //! nodes have seen it and cut them. `leases.minReplicas` is the remedy.
@@ -123,7 +128,9 @@
 //!   calls [`transition`] if that one can't serve it, and immediately before
 //!   *each* attempt asks the store for [`take`]. On [`Taken::Fenced`] it judges
 //!   [`fenced`] and asks again with the revision that this gives; after
-//!   [`MAX_FENCES`] of them it answers [`LeaseCode::ServiceUnavailable`]. The
+//!   [`MAX_FENCES`] of them it answers [`LeaseCode::ServiceUnavailable`]. Once it
+//!   has its place it asks [`watch()`] before the first byte leaves, with the time
+//!   before the question as `passed_at`: the node may have slept meanwhile. The
 //!   place is kept (every third of its lifetime) until the last byte, then
 //!   given back. Refusals here touch no connection's health.
 //! - **In flight**, each request is judged by [`watch()`] when the table
@@ -141,6 +148,7 @@
 //! - **Expiry** needs nobody. [`expire`] for [`LeaseTable::lapsed`] tells it to
 //!   everybody early; records past their own expiry may be deleted.
 //!
+//! [`Mirror`]: crate::mirror::Mirror
 //! [`Mirror::now`]: crate::mirror::Mirror::now
 //! [`Taken::Fenced`]: crate::mirror::hold::Taken::Fenced
 //! [`TransactError::Replicas`]: crate::mirror::commit::TransactError::Replicas
@@ -159,7 +167,7 @@ mod rules;
 mod seen;
 pub mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod token;
 mod watch;
 

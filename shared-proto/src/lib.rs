@@ -31,5 +31,7 @@ pub mod pick;
 pub mod protocol;
 pub mod restate;
 pub mod roster;
+#[cfg(test)]
+mod simulation;
 pub mod sse;
 pub mod stream;

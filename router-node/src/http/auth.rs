@@ -7,6 +7,7 @@ use actix_web::HttpRequest;
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use shared_proto::config::ApiKey;
+use shared_proto::lease::LeaseCode;
 use subtle::ConstantTimeEq as _;
 
 use super::reply::ClientError;
@@ -54,6 +55,13 @@ pub(crate) fn client(
             "the API key is not one of this router's (apiKeys)",
         )),
     }
+}
+
+/// Lets a client of the lease endpoint in, which always has a key.
+pub(crate) fn lessee(request: &HttpRequest, routing: &Routing) -> Result<Arc<ApiKey>, LeaseCode> {
+    let key = presented(request).ok_or(LeaseCode::AuthenticationRequired)?;
+    let known = known(routing, key).ok_or(LeaseCode::ApiKeyInvalid)?;
+    Ok(Arc::clone(known))
 }
 
 /// Lets a caller of the management API in: the admin token, a key with the

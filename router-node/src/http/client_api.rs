@@ -19,12 +19,13 @@ use super::body::{self, Held, Limits};
 use super::reply::{ClientError, Shape, stamp};
 use super::stream_body::StreamBody;
 use super::{
-    GET, Here, auth, get_or_head, headers, refused_call, request_id, shape_of, wrong_method,
+    GET, Here, auth, get_or_head, headers, leases, refused_call, request_id, shape_of, wrong_method,
 };
 use crate::node::Worker;
 use crate::request::after::After;
 use crate::request::dispatch::Whole;
 use crate::request::facts::Facts;
+use crate::request::leased;
 use crate::request::refuse;
 use crate::request::resolve::shown;
 use crate::request::trace::Trace;
@@ -48,9 +49,11 @@ pub(super) fn routes(service: &mut web::ServiceConfig) {
         service.service(
             web::resource(format!("/{}", protocol.path()))
                 .post(call)
+                .route(leases::preflight())
                 .default_service(web::to(wrong)),
         );
     }
+    leases::routes(service);
     let wrong = |Here(worker): Here, request: HttpRequest| {
         let error = wrong_method(&request, GET);
         ready(refused_call(&worker, &request, None, &error))
@@ -129,6 +132,7 @@ async fn admit(
     if worker.node.stop.begun() {
         return Err(refuse::shutting_down());
     }
+    let lease = leased::context(request.headers(), key.as_deref())?;
     let limits = Limits {
         max_bytes: routing.config.server.max_body_bytes,
         max_memory: routing.config.server.max_body_memory_bytes,
@@ -147,6 +151,7 @@ async fn admit(
         _held: held,
         headers: headers::towards_upstream(request.headers()),
         key,
+        lease,
         routing,
         worker: Rc::clone(worker),
     })

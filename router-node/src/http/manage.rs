@@ -2,6 +2,7 @@
 
 mod events;
 pub(super) mod health;
+mod leases;
 mod nodes;
 mod requests;
 mod resilience;
@@ -62,6 +63,16 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
         web::resource("/api/nodes")
             .route(get_or_head().to(nodes::nodes))
             .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/leases")
+            .route(get_or_head().to(leases::active))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/leases/{id}")
+            .route(web::delete().to(leases::revoke))
+            .default_service(only("DELETE")),
     );
     service.service(
         web::resource("/api/events")

@@ -14,6 +14,9 @@ pub(crate) enum Shape {
     OpenAi,
     /// `{"type": "error", "error": {...}, "request_id"}`.
     Anthropic,
+    /// `{"error": {"message", "type", "code"}}` and nothing that a lease's
+    /// client is not to read.
+    Lease,
 }
 
 impl From<Protocol> for Shape {
@@ -78,7 +81,7 @@ impl ClientError {
 
     /// `error.type` in `shape`.
     pub(crate) fn kind(&self, shape: Shape) -> &'static str {
-        if let Some(kind) = self.kind.filter(|_| shape == Shape::OpenAi) {
+        if let Some(kind) = self.kind.filter(|_| shape != Shape::Anthropic) {
             return kind;
         }
         match (self.status, shape) {
@@ -91,7 +94,7 @@ impl ClientError {
             (504 | 408, Shape::Anthropic) => "timeout_error",
             (529, _) => "overloaded_error",
             (500.., Shape::Anthropic) => "api_error",
-            (500.., Shape::OpenAi) => "server_error",
+            (500.., Shape::OpenAi | Shape::Lease) => "server_error",
             _ => "invalid_request_error",
         }
     }
@@ -102,6 +105,11 @@ impl ClientError {
         error.insert("message".to_owned(), json!(self.message));
         error.insert("type".to_owned(), json!(self.kind(shape)));
         error.insert("code".to_owned(), json!(self.code));
+        if shape == Shape::Lease {
+            let mut body = self.extra.clone();
+            body.insert("error".to_owned(), Value::Object(error));
+            return Value::Object(body);
+        }
         if shape == Shape::OpenAi {
             error.insert("param".to_owned(), json!(self.param));
         }

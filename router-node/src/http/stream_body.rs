@@ -46,8 +46,8 @@ enum State {
     Done,
 }
 
-/// Resolves when the node can't wait for the stream's end.
-type Cut = Pin<Box<dyn Future<Output = ()>>>;
+/// Resolves when the stream has to end, with what its client is told.
+type Cut = Pin<Box<dyn Future<Output = ClientError>>>;
 
 struct KeepAlive {
     every: Duration,
@@ -149,9 +149,8 @@ impl StreamBody {
 
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let State::Live(live, after, cut) = &mut self.state
-            && cut.as_mut().poll(cx).is_ready()
+            && let Poll::Ready(error) = cut.as_mut().poll(cx)
         {
-            let error = refuse::shutting_down();
             after.stream_cut(&error);
             let tail = in_band(live.relay(), &error, self.protocol, &self.request_id);
             self.end(None, tail);

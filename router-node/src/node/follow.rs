@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use shared_proto::clock::Millis;
 use shared_proto::leader::Leader;
+use shared_proto::lease::LeaseTable;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 
 use super::Node;
 use crate::actor::owner::{Heard, Reading, StoreIsBack, Stored};
+use crate::lease::desk;
 use crate::routing::Cells;
 use crate::timer::{Backoff, jittered};
 
@@ -283,9 +285,17 @@ impl Follower {
                 (self.named(unreadable), stored, None)
             }
         };
-        if let Some(key) = key {
-            let reading = None;
-            self.directory.tell(&key, Heard { stored, reading }).await;
+        match key {
+            Some(Key::Lease(_) | Key::Bound(_)) => {
+                let heard = desk::Heard(entry.clone());
+                // The desk ends with the node.
+                self.node.leases.desk.send(heard).await.ok();
+            }
+            Some(key) => {
+                let reading = None;
+                self.directory.tell(&key, Heard { stored, reading }).await;
+            }
+            None => {}
         }
         if let Some(at) = at {
             self.applied(at);
@@ -314,6 +324,7 @@ impl Follower {
                 .saturating_add(1),
             rewound: cause == Cause::Rewound,
         };
+        let asked_at = self.node.now();
         let snapshot = timeout(SNAPSHOT_DEADLINE, self.node.mirror.snapshot()).await;
         let snapshot = snapshot.unwrap_or_else(|_| Err(late()))?;
         let records = snapshot.records.len();
@@ -329,6 +340,9 @@ impl Follower {
             .iter()
             .find(|record| record.key == Key::Leader);
         self.node.following.led(leader);
+        let table = LeaseTable::from_snapshot(&snapshot, &self.keys);
+        let all = desk::HeardAll { table, asked_at };
+        self.node.leases.desk.send(all).await.ok();
         let mut held = self.by_key(snapshot);
         let keys = self.directory.0.borrow().keys();
         for key in keys {

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 use super::{Node, Registry};
 use crate::config::{Origin, Seen};
+use crate::lease::desk::NewRules;
+use crate::lease::revoke;
 use crate::observe::ReloadLabels;
 use crate::routing::build;
 
@@ -75,7 +77,7 @@ async fn look(origin: &Origin, seen: &Arc<Seen>) -> Option<Seen> {
     reading.await.ok()?.ok()
 }
 
-async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, seen: &mut Seen) {
+async fn apply(node: &Arc<Node>, registry: &mut Registry, origin: &Origin, seen: &mut Seen) {
     let loaded = match origin.load(seen) {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -110,7 +112,18 @@ async fn apply(node: &Node, registry: &mut Registry, origin: &Origin, seen: &mut
     let routing = build(config, &mut registry.cells.borrow_mut(), node.now());
     registry.reload(&routing, &node.following).await;
     let connections = routing.slots.len();
+    node.leases
+        .desk
+        .do_send(NewRules(routing.config.settings.leases));
+    let gone = revoke::gone(&before.config, &routing.config);
     node.routing.store(Arc::new(routing));
+    if !gone.is_empty() {
+        // Beside the reload, since it may have to wait for the store.
+        drop(tokio::task::spawn_local(revoke::revoke_keys(
+            Arc::clone(node),
+            gone,
+        )));
+    }
     tracing::info!(connections, "the changed configuration is in force");
     done(node, false);
 }

@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
+use super::leases::LeaseMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -73,6 +74,7 @@ pub(crate) struct Metrics {
     pub(crate) cluster: ClusterMetrics,
     /// Of the coordinator's duties, where this process does them.
     pub(crate) duties: coordinator::Metrics,
+    pub(crate) leases: LeaseMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -104,6 +106,7 @@ impl Metrics {
             store_up: Gauge::default(),
             cluster: ClusterMetrics::new(),
             duties: coordinator::Metrics::default(),
+            leases: LeaseMetrics::default(),
         };
         metrics.register();
         metrics
@@ -199,6 +202,7 @@ impl Metrics {
         );
         self.cluster.register(r);
         self.duties.register(r);
+        self.leases.register(r);
     }
 
     /// Counts a finished request.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shared_proto::clock::Millis;
 use shared_proto::failure::Failure;
+use shared_proto::lease::LeaseCode;
 use shared_proto::stream::Quirk;
 use tokio::time::Instant;
 
@@ -15,9 +16,11 @@ use super::Admitted;
 use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
+use super::refuse;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
 use crate::http::reply::ClientError;
+use crate::lease::passage::Passage;
 use crate::observe::AttemptSpan;
 use crate::routing::InFlight;
 
@@ -38,6 +41,8 @@ pub(crate) struct After {
     span: Option<AttemptSpan>,
     settled: bool,
     attempts: usize,
+    /// Its place in flight, under a lease.
+    passage: Option<Passage>,
     /// Freed when the attempt is over.
     _in_flight: InFlight,
 }
@@ -67,6 +72,23 @@ impl After {
             span,
             settled: false,
             attempts: 1,
+            passage: None,
+        }
+    }
+
+    /// The attempt goes out under a lease, if it needs one.
+    pub(crate) fn under(&mut self, passage: Option<Passage>) {
+        self.passage = passage;
+    }
+
+    /// Resolves when the lease is lost that it goes out under.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + use<> {
+        let lost = self.passage.as_ref().map(Passage::lost);
+        async move {
+            match lost {
+                Some(lost) => lost.await,
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -80,9 +102,27 @@ impl After {
         &self.candidate
     }
 
-    /// Resolves when the node can't wait for the answer's end.
-    pub(crate) fn cut(&self) -> impl Future<Output = ()> + use<> {
-        self.request.worker.node.stop.cut()
+    /// Resolves when the answer has to end: the node can't wait any longer, or
+    /// the lease is lost. What the client is told.
+    pub(crate) fn cut(&self) -> impl Future<Output = ClientError> + use<> {
+        let stop = self.request.worker.node.stop.cut();
+        let lost = self.lost();
+        async move {
+            tokio::select! {
+                biased;
+                () = lost => LeaseCode::Lost.into(),
+                () = stop => refuse::shutting_down(),
+            }
+        }
+    }
+
+    /// The attempt is given up before its answer was committed.
+    pub(crate) fn cut_short(&mut self, trace: &mut Trace) {
+        let attempt = Attempt {
+            outcome: "cancelled",
+            ..self.attempt()
+        };
+        trace.edit(|record| record.attempts.push(attempt));
     }
 
     /// The trace goes with the answer from here on.
@@ -205,7 +245,7 @@ impl After {
         (failure, telling)
     }
 
-    /// The node cuts the stream short, which is not the upstream's fault.
+    /// The stream is cut short, which is not the upstream's fault.
     pub(crate) fn stream_cut(&mut self, error: &ClientError) {
         self.cancelled();
         if let Some(trace) = &mut self.trace {

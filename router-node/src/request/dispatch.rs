@@ -70,6 +70,9 @@ pub(crate) struct Failed {
     /// The upstream's own status, when it answered.
     pub(crate) status: Option<u16>,
     pub(crate) failure: Failure,
+    /// Nothing was sent: the pooled connection had been closed by its server
+    /// meanwhile. The same may be tried once more, on a fresh one.
+    pub(crate) stale: bool,
 }
 
 impl<'a> Call<'a> {
@@ -85,9 +88,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls `candidate` once. A pooled connection that its server had closed
-    /// meanwhile is replaced by a fresh one, once; anything else is a failure,
-    /// since the upstream may have worked on the request.
+    /// Calls `candidate` once. Whatever the upstream may have worked on is a
+    /// failure and not sent again.
     pub(crate) async fn dispatch(
         &self,
         candidate: &Candidate,
@@ -99,12 +101,12 @@ impl<'a> Call<'a> {
         let sent = if self.facts.stream {
             sending.await
         } else {
-            let late = || Err(TransportFailure::HeadersTimeout);
+            let late = || Err(SendError::HeadersTimeout);
             timeout_at(deadline, sending)
                 .await
                 .unwrap_or_else(|_| late())
         };
-        let answer = sent.map_err(transport)?;
+        let answer = sent.map_err(unsent)?;
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(candidate, answer, now).await);
         }
@@ -117,7 +119,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn send(&self, candidate: &Candidate) -> Result<Answer, TransportFailure> {
+    async fn send(&self, candidate: &Candidate) -> Result<Answer, SendError> {
         let slot = &candidate.slot;
         if slot.simulated() {
             return Ok(simulated::answer(
@@ -129,17 +131,7 @@ impl<'a> Call<'a> {
             )
             .await);
         }
-        let sent = match self.call(candidate).await {
-            Err(SendError::Stale) => self.call(candidate).await,
-            sent => sent,
-        };
-        let response = sent.map_err(|error| match error {
-            SendError::ConnectFailed => TransportFailure::ConnectFailed,
-            SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
-            SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
-            SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
-            SendError::Stale | SendError::Reset => TransportFailure::Reset,
-        })?;
+        let response = self.call(candidate).await?;
         let (head, body) = response.into_parts();
         let body = AnswerBody::new(body, &head.headers);
         Ok(Answer {
@@ -208,6 +200,7 @@ impl<'a> Call<'a> {
         Failed {
             status: Some(answer.status),
             failure: self.classify(candidate, &answer, &body, now),
+            stale: false,
         }
     }
 
@@ -265,7 +258,11 @@ impl<'a> Call<'a> {
             Err(None) => Err(classify::transport_failure(TransportFailure::ByteIdle)),
             Err(Some(Broken)) => Err(classify::transport_failure(TransportFailure::Reset)),
         };
-        let body = read.map_err(|failure| Failed { status, failure })?;
+        let body = read.map_err(|failure| Failed {
+            status,
+            failure,
+            stale: false,
+        })?;
         let content_type = answer.content_type();
         let max_tokens = self.facts.max_tokens;
         let judge =
@@ -297,6 +294,7 @@ impl<'a> Call<'a> {
             Err(failure) => Err(Failed {
                 status,
                 failure: self.stream_failure(candidate, &answer, &failure, now),
+                stale: false,
             }),
         }
     }
@@ -315,6 +313,7 @@ impl<'a> Call<'a> {
             Err(end) => Err(Failed {
                 status: Some(status),
                 failure: self.live_failure(candidate, &live, &end, now),
+                stale: false,
             }),
         }
     }
@@ -372,9 +371,24 @@ fn rested(mut failure: Failure) -> Failure {
     failure
 }
 
+fn unsent(error: SendError) -> Failed {
+    let kind = match error {
+        SendError::ConnectFailed => TransportFailure::ConnectFailed,
+        SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
+        SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
+        SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
+        SendError::Stale | SendError::Reset => TransportFailure::Reset,
+    };
+    Failed {
+        stale: matches!(error, SendError::Stale),
+        ..transport(kind)
+    }
+}
+
 fn transport(kind: TransportFailure) -> Failed {
     Failed {
         status: None,
         failure: classify::transport_failure(kind),
+        stale: false,
     }
 }

@@ -1,4 +1,7 @@
-//! Which connection is tried next, and why the others are not.
+//! Which connection is tried next, and why the others are not. What is
+//! different under a lease is in [`leased`].
+
+mod leased;
 
 use std::sync::Arc;
 
@@ -11,6 +14,7 @@ use shared_proto::pick::ExclusionReason;
 
 use super::resolve::{Target, Targets};
 use super::trace::{Excluded, Trace};
+use crate::lease::Leases;
 use crate::routing::{ProviderSlot, Slot};
 
 /// Connections of one provider looked at when none is ready, so that a
@@ -40,6 +44,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Picker<'a> {
     targets: &'a Targets,
     key: Option<&'a ApiKey>,
+    /// For a request without a lease, which leaves alone what is set aside.
+    leases: Option<&'a Leases>,
     at: usize,
     tried: Vec<ConnectionId>,
     /// Targets that are of no use any more: somebody else probes the provider,
@@ -50,10 +56,16 @@ pub(crate) struct Picker<'a> {
 }
 
 impl<'a> Picker<'a> {
-    pub(crate) fn new(targets: &'a Targets, key: Option<&'a ApiKey>) -> Self {
+    /// `leases` is absent for a request under a lease.
+    pub(crate) fn new(
+        targets: &'a Targets,
+        key: Option<&'a ApiKey>,
+        leases: Option<&'a Leases>,
+    ) -> Self {
         Self {
             targets,
             key,
+            leases,
             at: 0,
             tried: Vec::new(),
             skipped: Vec::new(),
@@ -149,7 +161,9 @@ impl<'a> Picker<'a> {
 
     fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
         let usable = |slot: &&Arc<Slot>| {
-            !self.tried.contains(&slot.connection.id) && slot.cell.eligible(now).is_ok()
+            !self.tried.contains(&slot.connection.id)
+                && slot.cell.eligible(now).is_ok()
+                && self.set_aside(slot, now).is_none()
         };
         if let Some(slot) = &target.connection {
             let permitted = self.permitted(slot) && slot.serves(&target.model);
@@ -207,6 +221,17 @@ impl<'a> Picker<'a> {
         found
     }
 
+    /// Why a request without a lease leaves the connection alone.
+    fn set_aside(&self, slot: &Slot, now: Millis) -> Option<&'static str> {
+        let leases = self.leases?;
+        if slot.reserved {
+            Some("reserved")
+        } else {
+            let leased = leases.is_leased(&slot.connection.id, now);
+            leased.then_some("leased")
+        }
+    }
+
     fn permitted(&self, slot: &Slot) -> bool {
         self.key
             .and_then(|key| key.allowed_connections.as_ref())
@@ -222,7 +247,9 @@ impl<'a> Picker<'a> {
     ) {
         let mut explained = 0_usize;
         for slot in slots {
+            let set_aside = self.set_aside(slot, now);
             let (reason, until, detail) = match slot.cell.eligible(now) {
+                _ if set_aside.is_some() => (ExclusionReason::Unavailable, None, set_aside),
                 Err(Blocked::Cooling { until }) => {
                     (ExclusionReason::ConnectionCooldown, Some(until), None)
                 }

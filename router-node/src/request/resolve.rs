@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use shared_proto::config::ApiKey;
+use shared_proto::config::{ApiKey, StrategyName};
 use shared_proto::pick;
 use shared_proto::protocol::Protocol;
 
@@ -36,9 +36,11 @@ impl Target {
         } else {
             one
         };
+        let managed = key.is_some_and(ApiKey::is_managed);
         slots.iter().filter(move |slot| {
             let allowed = key.and_then(|key| key.allowed_connections.as_ref());
             slot.serves(&self.model)
+                && (managed || !slot.reserved)
                 && allowed.is_none_or(|allowed| allowed.contains(&slot.connection.id))
         })
     }
@@ -52,6 +54,28 @@ pub(crate) struct Targets {
     pub(crate) foreign: Vec<Target>,
     /// Whether a combo named them.
     pub(crate) combo: bool,
+    /// How a combo uses them.
+    pub(crate) strategy: Option<StrategyName>,
+}
+
+/// Why a model leads nowhere.
+pub(crate) enum Nowhere {
+    /// Nothing serves it.
+    Unknown,
+    /// Its provider has no enabled connection.
+    NoConnection {
+        /// Which one.
+        provider: String,
+    },
+}
+
+impl Nowhere {
+    fn told(&self, routing: &Routing, model: &str) -> ClientError {
+        match self {
+            Self::Unknown => unknown(routing, model),
+            Self::NoConnection { provider } => no_connections(routing, provider, model),
+        }
+    }
 }
 
 /// The targets of `model` for a client of `protocol`.
@@ -64,7 +88,8 @@ pub(crate) fn resolve(
     if let Some(key) = key {
         allowed(key, model)?;
     }
-    let mut targets = find(routing, model)?;
+    let found = find(routing, model);
+    let mut targets = found.map_err(|nowhere| nowhere.told(routing, model))?;
     let offered: Vec<Protocol> = Protocol::ALL
         .into_iter()
         .filter(|p| {
@@ -87,7 +112,8 @@ pub(crate) fn resolve(
     Ok(targets)
 }
 
-fn allowed(key: &ApiKey, model: &str) -> Result<(), ClientError> {
+/// Refuses a model that the key may not name.
+pub(crate) fn allowed(key: &ApiKey, model: &str) -> Result<(), ClientError> {
     if key.allowed_models.is_empty() || key.allowed_models.iter().any(|name| name == model) {
         return Ok(());
     }
@@ -132,7 +158,8 @@ fn reachable(key: &ApiKey, targets: &Targets, model: &str) -> Result<(), ClientE
     })
 }
 
-fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
+/// Every target of `model`, whatever protocol it speaks.
+pub(crate) fn find(routing: &Routing, model: &str) -> Result<Targets, Nowhere> {
     let combo_name = model.strip_prefix("combo/").unwrap_or(model);
     if let Some(combo) = routing
         .combos
@@ -158,6 +185,7 @@ fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
             list: listed,
             foreign: Vec::new(),
             combo: true,
+            strategy: Some(combo.strategy),
         });
     }
     if let Some((provider, name)) = model.split_once('/').filter(|(_, name)| !name.is_empty()) {
@@ -166,12 +194,13 @@ fn find(routing: &Routing, model: &str) -> Result<Targets, ClientError> {
         }
         let known = routing.config.providers.contains_key(provider);
         if known && routing.providers_of(model).is_empty() {
-            return Err(no_connections(routing, provider, model));
+            let provider = provider.to_owned();
+            return Err(Nowhere::NoConnection { provider });
         }
     }
     let providers = routing.providers_of(model);
     if providers.is_empty() {
-        return Err(unknown(routing, model));
+        return Err(Nowhere::Unknown);
     }
     Ok(plain(providers, model))
 }
@@ -190,6 +219,7 @@ fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str) -> Targets {
         list,
         foreign: Vec::new(),
         combo: false,
+        strategy: None,
     }
 }
 

@@ -136,10 +136,7 @@ pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
     let claiming = owner.send(Report(BreakerEvent::ClaimProbe));
     let reported = timeout_at(deadline, claiming).await.ok()?.ok()?;
     let generation = claimed(reported.outcome)?;
-    let mut claim = Claim {
-        candidate,
-        unused: Some(generation),
-    };
+    let claim = Claim::of(candidate, Some(generation));
     let granted = match reported.durable {
         // The store is known to be away.
         None => Some(generation),
@@ -149,7 +146,7 @@ pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
             Ok(Err(_)) | Err(_) => Some(generation),
         },
     };
-    claim.unused = None;
+    claim.used();
     granted
 }
 
@@ -161,11 +158,26 @@ fn claimed(outcome: BreakerOutcome) -> Option<u64> {
     }
 }
 
-/// A claim on its way to the store. Dropped there, because the client went
+/// A claim that no attempt has yet. Dropped meanwhile, because the client went
 /// away, it is given back.
-struct Claim<'a> {
+pub(crate) struct Claim<'a> {
     candidate: &'a Candidate,
     unused: Option<u64>,
+}
+
+impl<'a> Claim<'a> {
+    /// The claim of `probe`, if there is one.
+    pub(crate) const fn of(candidate: &'a Candidate, probe: Option<u64>) -> Self {
+        Self {
+            candidate,
+            unused: probe,
+        }
+    }
+
+    /// An attempt has it.
+    pub(crate) fn used(mut self) {
+        self.unused = None;
+    }
 }
 
 impl Drop for Claim<'_> {

@@ -1,6 +1,6 @@
 //! Builds a [`Routing`] from a configuration and the cells that outlive it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
@@ -62,11 +62,16 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
 
 fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
     let enabled = config.connections.iter().filter(|c| c.enabled);
+    let managed = config.api_keys.iter().filter(|key| key.is_managed());
+    let reserved: HashSet<&ConnectionId> = managed
+        .flat_map(|key| key.allowed_connections.iter().flatten())
+        .collect();
     enabled
         .filter_map(|connection| {
             let provider = config.providers.get(&connection.provider)?;
             Some(Arc::new(Slot {
                 cell: cells.connection(&connection.id),
+                reserved: reserved.contains(&connection.id),
                 urls: Protocol::ALL.map(|protocol| url(provider, connection, protocol)),
                 auth: auth(provider, connection),
                 default_headers: default_headers(provider),
@@ -143,7 +148,8 @@ fn provider_slot(
 ) -> ProviderSlot {
     let mut any: Vec<Arc<Slot>> = Vec::new();
     let mut by_model: HashMap<String, Vec<Arc<Slot>>> = HashMap::new();
-    for slot in &all {
+    // Requests under a lease know which connection they use.
+    for slot in all.iter().filter(|slot| !slot.reserved) {
         let models = &slot.connection.models;
         if models.is_empty() || models.iter().any(|model| model.ends_with('*')) {
             any.push(Arc::clone(slot));

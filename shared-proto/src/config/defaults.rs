@@ -1,6 +1,7 @@
 //! The built-in numbers.
 
 use crate::failure::Profile;
+use crate::lease::LeaseRules;
 
 use super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings, Timeouts,
@@ -57,6 +58,7 @@ impl Default for Settings {
             custom_banned_signals: Vec::new(),
             auto_disable_banned_accounts: false,
             max_attempts: 30,
+            leases: LeaseRules::default(),
         }
     }
 }

@@ -15,8 +15,8 @@ mod settings;
 mod words;
 
 pub(crate) use settings::{
-    ConnectionCooldown, HintBounds, ModelLockout, Profiles, ProviderBreaker, Settings, Signal,
-    WaitForCooldown,
+    ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
+    Signal, WaitForCooldown,
 };
 pub(crate) use words::{Auth, AuthHeader, Instant, OneOrMany, ProfileName, ProtocolName, Secret};
 

@@ -1,6 +1,7 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
 use crate::failure::Profile;
+use crate::lease::LeaseRules;
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub auto_disable_banned_accounts: bool,
     /// Attempts of one request over all targets.
     pub max_attempts: u32,
+    /// How session leases last, end and are handed over.
+    pub leases: LeaseRules,
 }
 
 /// When and for how long one model of a connection is locked.

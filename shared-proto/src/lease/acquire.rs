@@ -1,5 +1,7 @@
 //! Getting a connection: a first lease, or another connection for a lease.
 
+use std::ops::ControlFlow::{Break, Continue};
+
 use super::code::{LeaseCode, Refusal};
 use super::decide::{Decision, readable, stands};
 use super::end::{end, leave};
@@ -40,8 +42,8 @@ pub fn acquire(seen: &Seen<'_>, ask: &Acquire<'_>, rules: &LeaseRules, now: Mill
         Decision::load(Some(ask.owner), likely.as_slice())
     };
     let last = match readable(seen.lease(ask.owner), first) {
-        Ok(last) => last,
-        Err(decision) => return decision,
+        Continue(last) => last,
+        Break(decision) => return decision,
     };
     let standing = last.filter(|found| found.body.is_active(now));
     if let Some(found) = standing {
@@ -102,8 +104,8 @@ pub fn transition(
     let owner = &ask.presented.owner;
     let load = || Decision::load(Some(owner), &[ask.from]);
     let last = match readable(seen.lease(owner), load) {
-        Ok(last) => last,
-        Err(decision) => return decision,
+        Continue(last) => last,
+        Break(decision) => return decision,
     };
     let found = match active(last, ask.presented, now) {
         Ok(found) => found,

@@ -59,7 +59,7 @@ codes! {
     /// The model's provider is retired.
     ProviderRetired = "PROVIDER_RETIRED", 410, "The provider of this model is retired.";
     /// The way the request would go can't keep the promise of a lease.
-    UnsupportedRoute = "LEASE_UNSUPPORTED_ROUTE", 409, "A leased session can't be routed this way.";
+    UnsupportedRoute = "LEASE_UNSUPPORTED_ROUTE", 409, "LEASE UNSUPPORTED ROUTE";
     /// The transport can't carry a leased session.
     UnsupportedTransport = "LEASE_UNSUPPORTED_TRANSPORT", 409, "A leased session can't use this transport.";
     /// The owner has no active lease.

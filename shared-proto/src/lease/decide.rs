@@ -1,5 +1,7 @@
 //! What an operation comes to.
 
+use std::ops::ControlFlow::{self, Break, Continue};
+
 use super::code::{LeaseCode, Refusal};
 use super::record::Lease;
 use super::rules::LeaseRules;
@@ -120,15 +122,15 @@ pub(super) fn stands(owner: &OwnerHash, found: &Found<Lease>, rules: &LeaseRules
     )
 }
 
-/// The record, or what to do for want of it: `Ok(None)` when there is none.
+/// The record, `None` when there is none, or what to do for want of it.
 pub(super) fn readable<T>(
     stored: Option<&Stored<T>>,
     load: impl FnOnce() -> Decision,
-) -> Result<Option<&Found<T>>, Decision> {
+) -> ControlFlow<Decision, Option<&Found<T>>> {
     match stored {
-        None => Err(load()),
-        Some(Stored::Unreadable) => Err(Decision::refuse(LeaseCode::ServiceUnavailable)),
-        Some(Stored::Absent) => Ok(None),
-        Some(Stored::Found(found)) => Ok(Some(found)),
+        None => Break(load()),
+        Some(Stored::Unreadable) => Break(Decision::refuse(LeaseCode::ServiceUnavailable)),
+        Some(Stored::Absent) => Continue(None),
+        Some(Stored::Found(found)) => Continue(Some(found)),
     }
 }

@@ -1,5 +1,7 @@
 //! Ending a lease: by its owner, by routing, by an operator, by time.
 
+use std::ops::ControlFlow::{Break, Continue};
+
 use super::code::{LeaseCode, Refusal};
 use super::decide::{Decision, readable};
 use super::fence::Presented;
@@ -22,8 +24,8 @@ pub fn release(seen: &Seen<'_>, presented: &Presented, reason: EndReason, now: M
     let now = seen.now(now);
     let owner = &presented.owner;
     let found = match readable(seen.lease(owner), || Decision::load(Some(owner), &[])) {
-        Ok(found) => found.filter(|found| presented.is_of(&found.body)),
-        Err(decision) => return decision,
+        Continue(found) => found.filter(|found| presented.is_of(&found.body)),
+        Break(decision) => return decision,
     };
     match found.map(|found| (found, found.body.state(now))) {
         Some((found, LeaseState::Active)) => end(seen, owner, found, End { reason, at: now }, None),
@@ -40,8 +42,8 @@ pub fn invalidate(seen: &Seen<'_>, lease: &LeaseId, reason: EndReason, now: Mill
     let now = seen.now(now);
     let owner = &lease.owner;
     let found = match readable(seen.lease(owner), || Decision::load(Some(owner), &[])) {
-        Ok(found) => found,
-        Err(decision) => return decision,
+        Continue(found) => found,
+        Break(decision) => return decision,
     };
     match found.filter(|f| f.body.generation == lease.generation && f.body.is_active(now)) {
         Some(found) => end(seen, owner, found, End { reason, at: now }, None),
@@ -55,8 +57,8 @@ pub fn invalidate(seen: &Seen<'_>, lease: &LeaseId, reason: EndReason, now: Mill
 pub fn expire(seen: &Seen<'_>, owner: &OwnerHash, now: Millis) -> Decision {
     let now = seen.now(now);
     let found = match readable(seen.lease(owner), || Decision::load(Some(owner), &[])) {
-        Ok(found) => found,
-        Err(decision) => return decision,
+        Continue(found) => found,
+        Break(decision) => return decision,
     };
     let ran_out = |found: &&Found<Lease>| {
         found.body.end.is_none() && found.body.state(now) == LeaseState::Expired

@@ -1,6 +1,8 @@
 //! The checks of a request under a lease: at selection, and at the last
 //! moment before it goes out.
 
+use std::ops::ControlFlow::{Break, Continue};
+
 use bytes::Bytes;
 
 use super::code::LeaseCode;
@@ -58,11 +60,11 @@ pub fn select(
         return Decision::answer(found);
     }
     match readable(seen.lease(owner), || Decision::load(Some(owner), &[])) {
-        Ok(found) => match judge(found) {
+        Continue(found) => match judge(found) {
             Ok(found) => Decision::answer(found),
             Err(code) => Decision::refuse(code),
         },
-        Err(decision) => decision,
+        Break(decision) => decision,
     }
 }
 

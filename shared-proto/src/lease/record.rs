@@ -204,11 +204,8 @@ impl Bound {
     /// store took the record: who ended it may have judged a little earlier.
     pub fn over_since(&self, written_at: Millis, now: Millis) -> Option<Millis> {
         match self.end {
-            Some(End {
-                reason: EndReason::TtlExpired,
-                at,
-            }) => Some(at),
-            Some(End { at, .. }) => Some(at.max(written_at)),
+            Some(end) if end.reason.state() == LeaseState::Expired => Some(end.at),
+            Some(end) => Some(end.at.max(written_at)),
             None => (self.expires_at <= now).then_some(self.expires_at),
         }
     }

@@ -1,5 +1,7 @@
 //! Making a lease last, and asking what it is.
 
+use std::ops::ControlFlow::{self, Break, Continue};
+
 use super::code::{LeaseCode, Refusal};
 use super::decide::{Decision, readable};
 use super::end::end;
@@ -16,8 +18,8 @@ use crate::mirror::key::Key;
 pub fn renew(seen: &Seen<'_>, presented: &Presented, rules: &LeaseRules, now: Millis) -> Decision {
     let now = seen.now(now);
     let found = match exactly(seen, presented, now) {
-        Ok(found) => found,
-        Err(decision) => return decision,
+        Continue(found) => found,
+        Break(decision) => return decision,
     };
     let connection = &found.body.connection;
     let Some(bound) = seen.bound(connection) else {
@@ -65,8 +67,8 @@ pub fn renew(seen: &Seen<'_>, presented: &Presented, rules: &LeaseRules, now: Mi
 /// [`LeaseCode::FenceStale`].
 pub fn status(seen: &Seen<'_>, presented: &Presented, now: Millis) -> Decision {
     match exactly(seen, presented, seen.now(now)) {
-        Ok(found) => Decision::answer(found),
-        Err(decision) => decision,
+        Continue(found) => Decision::answer(found),
+        Break(decision) => decision,
     }
 }
 
@@ -83,10 +85,11 @@ fn exactly<'s>(
     seen: &'s Seen<'_>,
     presented: &Presented,
     now: Millis,
-) -> Result<&'s Found<Lease>, Decision> {
+) -> ControlFlow<Decision, &'s Found<Lease>> {
     let owner = &presented.owner;
     let found = readable(seen.lease(owner), || Decision::load(Some(owner), &[]))?;
-    found
-        .filter(|found| presented.is_of(&found.body) && found.body.is_active(now))
-        .ok_or_else(|| Decision::refuse(LeaseCode::FenceStale))
+    match found.filter(|found| presented.is_of(&found.body) && found.body.is_active(now)) {
+        Some(found) => Continue(found),
+        None => Break(Decision::refuse(LeaseCode::FenceStale)),
+    }
 }

@@ -4,12 +4,11 @@
     reason = "small numbers chosen by the tests"
 )]
 
-mod audit;
-mod driver;
+pub(crate) mod audit;
+pub(crate) mod driver;
 mod model;
 mod operations;
 mod order;
-mod store;
 mod table;
 mod text;
 mod vectors;
@@ -20,20 +19,20 @@ use crate::id::{ApiKeyId, ConnectionId, ProviderId};
 use crate::mirror::record::{Record, Revision};
 
 /// 2026-10-01T12:00:00Z.
-const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
+pub(crate) const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
 
 /// How long a request's place in flight lasts unless it is kept, ms.
-const HOLD_MS: u64 = 15_000;
+pub(crate) const HOLD_MS: u64 = 15_000;
 
 fn token(letter: char) -> String {
     format!("vlo_{}", letter.to_string().repeat(43))
 }
 
-fn owner(letter: char) -> OwnerHash {
+pub(crate) fn owner(letter: char) -> OwnerHash {
     OwnerToken::parse(token(letter).as_bytes()).unwrap().hash()
 }
 
-fn candidates(names: &[&str]) -> Vec<Candidate> {
+pub(crate) fn candidates(names: &[&str]) -> Vec<Candidate> {
     let candidate = |name: &&str| Candidate {
         connection: ConnectionId::from(*name),
         provider: ProviderId::from("glm"),

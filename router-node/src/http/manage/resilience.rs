@@ -56,7 +56,12 @@ pub(super) async fn connections(
         .take(MAX_ROWS)
         .filter_map(|slot| {
             let provider = routing.providers.get(&slot.provider.id)?;
-            Some(row(slot, provider, now))
+            let leased = manager
+                .worker
+                .node
+                .leases
+                .is_leased(&slot.connection.id, now);
+            Some(row(slot, provider, leased, now))
         })
         .collect();
     manager.json(json!({
@@ -65,7 +70,7 @@ pub(super) async fn connections(
     }))
 }
 
-fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
+fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
     let is_open = matches!(breaker.admit(now), Admission::Reject { .. });
@@ -85,7 +90,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
         "egressIp": null,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
-        "leased": false,
+        "leased": leased,
         "breaker": words::breaker(&breaker, now),
         "lockouts": [],
     });

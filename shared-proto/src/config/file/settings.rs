@@ -48,7 +48,6 @@ pub(crate) struct Settings {
     #[schemars(extend("x-notYet" = true))]
     pub(crate) combo_defaults: Option<serde_json::Map<String, serde_json::Value>>,
     /// Exclusive session leases.
-    #[schemars(extend("x-notYet" = true))]
     pub(crate) leases: Option<Leases>,
     /// The operator's own error rules, by provider.
     #[schemars(extend("x-notYet" = true))]
@@ -198,6 +197,22 @@ pub(crate) struct ModelLockout {
     pub(crate) use_exponential_backoff: Option<bool>,
 }
 
+/// Exclusive session leases.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Leases {
+    /// How long a lease lasts without a renewal, ms. Default 120000.
+    #[schemars(range(min = 1000, max = 1_800_000))]
+    pub(crate) ttl_ms: Option<u64>,
+    /// How long a new owner waits for the old one's requests, ms; and how long requests under a lease go on
+    /// while the store can't confirm it, at least 1000. Default 2000.
+    #[schemars(range(min = 0, max = 60_000))]
+    pub(crate) handover_grace_ms: Option<u64>,
+    /// Replicas that must have a lease before it is granted or renewed. Default 0.
+    #[schemars(range(min = 0, max = 10))]
+    pub(crate) min_replicas: Option<u64>,
+}
+
 /// A text of at most 200 characters.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -338,19 +353,6 @@ not_yet! {
         /// Requests at a time.
         #[schemars(range(min = 1, max = 10_000))]
         concurrency: u64,
-    }
-
-    /// Exclusive session leases.
-    Leases {
-        /// How long a lease lasts without a renewal, ms. Default 120000.
-        #[schemars(range(min = 1000, max = 1_800_000))]
-        ttl_ms: u64,
-        /// How long a new owner waits for the old one's requests, ms. Default 2000.
-        #[schemars(range(min = 0, max = 600_000))]
-        handover_grace_ms: u64,
-        /// Replicas that must have a lease before it is granted. Default 0.
-        #[schemars(range(min = 0, max = 10))]
-        min_replicas: u64,
     }
 
     /// An error rule of the operator's own.

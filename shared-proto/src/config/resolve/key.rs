@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 use crate::id::{ApiKeyId, ConnectionId};
 
 use super::super::problem::{Path, shorten};
-use super::super::{ApiKey, file};
+use super::super::{ApiKey, MANAGED_SCOPE, file};
 use super::{Context, ID, World, check_name, length};
 
 /// Scopes that mean something, with whether this version acts on them.
 const SCOPES: [(&str, bool); 7] = [
     ("manage", true),
     ("admin", true),
-    ("lease:exclusive", false),
+    (MANAGED_SCOPE, true),
     ("mcp:connect", false),
     ("self:usage", false),
     ("self:account-quota", false),
@@ -47,8 +47,15 @@ pub(super) fn resolve(
             context.report.problem(&path, message);
         }
         check_scopes(key, &path, context);
+        check_managed(key, &path, context);
         let allowed_connections = key.allowed_connections.as_ref().map(|allowed| {
-            check_connections(allowed, &path.key("allowedConnections"), world, context);
+            check_connections(
+                allowed,
+                is_managed(key),
+                &path.key("allowedConnections"),
+                world,
+                context,
+            );
             allowed
                 .iter()
                 .map(|id| ConnectionId::from(id.as_str()))
@@ -142,13 +149,32 @@ fn check_scopes(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) 
     }
 }
 
+fn is_managed(key: &file::ApiKey) -> bool {
+    let mut scopes = key.scopes.iter().flatten();
+    scopes.any(|scope| scope == MANAGED_SCOPE)
+}
+
+/// A key of leases needs connections to lease. The key is kept, so that its
+/// holder is told what is wrong.
+fn check_managed(key: &file::ApiKey, path: &Path, context: &mut Context<'_, '_>) {
+    let listed = key.allowed_connections.as_ref().map_or(0, Vec::len);
+    if is_managed(key) && listed == 0 {
+        let scopes = key.scopes.iter().flatten();
+        let at = scopes.take_while(|scope| *scope != MANAGED_SCOPE).count();
+        let message = "needs a list of the connections to lease; \
+             without one every request with this key is refused";
+        context.report.warn(&path.key("scopes").index(at), message);
+    }
+}
+
 fn check_connections(
     allowed: &[String],
+    managed: bool,
     path: &Path,
     world: &World<'_>,
     context: &mut Context<'_, '_>,
 ) {
-    if allowed.is_empty() {
+    if allowed.is_empty() && !managed {
         let message = "an empty list allows no connection; leave it out to allow all";
         context.report.warn(path, message);
     }

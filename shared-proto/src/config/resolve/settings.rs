@@ -10,6 +10,7 @@ use super::super::{
     WaitForCooldown, shape,
 };
 use super::Context;
+use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
 pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> Settings {
@@ -60,7 +61,19 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
             .auto_disable_banned_accounts
             .unwrap_or(built_in.auto_disable_banned_accounts),
         max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
+        leases: leases(&given.leases.unwrap_or_default(), built_in.leases),
     }
+}
+
+fn leases(given: &file::Leases, built_in: LeaseRules) -> LeaseRules {
+    let replicas = given.min_replicas.map(small);
+    LeaseRules::new(
+        given.ttl_ms.unwrap_or_else(|| built_in.ttl_ms()),
+        given
+            .handover_grace_ms
+            .unwrap_or_else(|| built_in.handover_grace_ms()),
+        replicas.unwrap_or_else(|| built_in.min_replicas()),
+    )
 }
 
 /// A profile's part of the file and the key under which it stands.

@@ -209,3 +209,62 @@ fn the_schema_bounds_what_variables_give() {
         (1000, 86_400_000)
     );
 }
+
+#[test]
+fn leases_are_clamped_and_known() {
+    let leases = |text: &str| settings(&format!("{{leases: {text}}}")).leases;
+    assert_eq!(leases("{}"), Settings::default().leases);
+    for (text, ttl_ms, grace_ms, replicas) in [
+        ("{}", 120_000, 2_000, 0),
+        (
+            "{ttlMs: 0, handoverGraceMs: -5, minReplicas: -1}",
+            1_000,
+            0,
+            0,
+        ),
+        (
+            "{ttlMs: 9999999, handoverGraceMs: 9999999, minReplicas: 99}",
+            1_800_000,
+            60_000,
+            10,
+        ),
+        (
+            "{ttlMs: '5000', handoverGraceMs: 1.9, minReplicas: 2}",
+            5_000,
+            1,
+            2,
+        ),
+    ] {
+        let leases = leases(text);
+        assert_eq!(
+            (
+                leases.ttl_ms(),
+                leases.handover_grace_ms(),
+                leases.min_replicas()
+            ),
+            (ttl_ms, grace_ms, replicas),
+            "{text}"
+        );
+    }
+    let [problem] = &bad("settings: {leases: {ttlms: 5}}")[..] else {
+        panic!("not one problem");
+    };
+    assert!(problem.contains("ttlMs"), "{problem}");
+}
+
+#[test]
+fn a_managed_key_needs_connections() {
+    let of = |rest: &str| {
+        let key = "{id: team, key: a-key-that-is-long-enough, scopes: [manage, lease:exclusive]";
+        good(&format!("apiKeys: [{key}{rest}}}]"))
+    };
+    for rest in ["", ", allowedConnections: []"] {
+        let loaded = of(rest);
+        assert!(loaded.config.api_keys.iter().all(|key| key.is_managed()));
+        let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        let [warning] = &warnings[..] else {
+            panic!("{warnings:?}");
+        };
+        assert!(warning.contains("apiKeys[0].scopes[1]"), "{warning}");
+    }
+}

@@ -133,6 +133,55 @@ fn what_began_before_a_renewal_is_old() {
 }
 
 #[test]
+fn a_renewal_told_again_clears_nothing_newer() {
+    for renewal in [HealthEvent::Reset, HealthEvent::CredentialsChanged] {
+        let cooled = fail_at(&ConnectionHealth::default(), T0, failure(503)).state;
+        let renewed = apply(&cooled, &renewal, T0.plus(SECOND));
+        assert_eq!(renewed.outcome, Outcome::Recovered);
+        let later = T0.plus(5 * SECOND);
+        for newer in [failure(401), failure(503), hinted(60_000)] {
+            let refused = failed(later, newer);
+            let failed = apply(&renewed.state, &refused, later.plus(10)).state;
+            let again = apply(&failed, &renewal, T0.plus(SECOND));
+            assert_eq!(
+                (again.changed, &again.state),
+                (false, &failed),
+                "{renewal:?}"
+            );
+            // It comes late, after what the store had lost was told again.
+            let other = apply(&cooled, &refused, later.plus(10)).state;
+            let late = apply(&other, &renewal, T0.plus(SECOND)).state;
+            assert_eq!(
+                (late.terminal, late.cooldown_until),
+                (other.terminal, other.cooldown_until)
+            );
+            let stale = apply(&late, &failed_before(T0.plus(SECOND)), later.plus(20));
+            assert!(!stale.changed, "what began before the renewal is still old");
+        }
+    }
+}
+
+#[test]
+fn a_terminal_verdict_told_again_does_not_undo_a_recovery() {
+    let verdict = failed(T0, failure(401));
+    let terminal = apply(&ConnectionHealth::default(), &verdict, T0.plus(10)).state;
+    let success = HealthEvent::Succeeded {
+        started_at: T0.plus(SECOND),
+    };
+    let recovered = apply(&terminal, &success, T0.plus(2 * SECOND)).state;
+    assert_eq!(recovered.terminal, None);
+    let again = apply(&recovered, &verdict, T0.plus(10));
+    assert_eq!((again.changed, again.outcome), (false, Outcome::Stale));
+    let newer = failed(T0.plus(SECOND), failure(401));
+    let refused = apply(&recovered, &newer, T0.plus(3 * SECOND)).state;
+    assert!(refused.terminal.is_some(), "it began no earlier");
+}
+
+fn failed_before(at: Millis) -> HealthEvent {
+    failed(at.minus(1), failure(403))
+}
+
+#[test]
 fn renewing_a_healthy_connection() {
     let healthy = ConnectionHealth::default();
     assert!(!apply(&healthy, &HealthEvent::Reset, T0).changed);

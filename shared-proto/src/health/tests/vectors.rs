@@ -170,7 +170,11 @@ fn ccd_20_a_success_clears_every_error_field() {
     let step = state.step(&success, now, &API_KEY);
     assert!(step.changed);
     assert_eq!(step.outcome, Outcome::Recovered);
-    assert_eq!(step.state, ConnectionHealth::default());
+    let clean = ConnectionHealth {
+        recovered_from: Some(T0),
+        ..ConnectionHealth::default()
+    };
+    assert_eq!(step.state, clean);
     let again = step.state.step(&success, now, &API_KEY);
     assert!(
         !again.changed,

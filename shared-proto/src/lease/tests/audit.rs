@@ -3,36 +3,36 @@
 
 use std::collections::BTreeMap;
 
-use super::store::Store;
 use super::*;
 use crate::mirror::hold::Holder;
 use crate::mirror::key::Key;
+use crate::simulation::store::Store;
 
 /// A request that is really under way upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::lease::tests) struct Underway {
-    pub(in crate::lease::tests) name: usize,
-    pub(in crate::lease::tests) owner: OwnerHash,
-    pub(in crate::lease::tests) generation: Generation,
-    pub(in crate::lease::tests) connection: ConnectionId,
+pub(crate) struct Underway {
+    pub(crate) name: usize,
+    pub(crate) owner: OwnerHash,
+    pub(crate) generation: Generation,
+    pub(crate) connection: ConnectionId,
     /// The store lost it together with its lease.
-    pub(in crate::lease::tests) is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 impl Underway {
-    pub(in crate::lease::tests) fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> Holder {
         Holder(self.name.to_string().into())
     }
 }
 
 /// What has to be remembered to judge the next change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::lease::tests) struct Audit {
+pub(crate) struct Audit {
     /// The highest generation ever granted, whatever the store forgot since.
     highest: BTreeMap<OwnerHash, Generation>,
 }
 
-pub(in crate::lease::tests) type Checked = Result<(), String>;
+pub(crate) type Checked = Result<(), String>;
 
 fn leases(store: &Store) -> BTreeMap<OwnerHash, Lease> {
     let lease = |record: Record| {
@@ -60,7 +60,7 @@ fn lease_is_alive(lease: &Lease, now: Millis) -> bool {
 
 /// 1: at most one active lease of a connection and of an owner, and the two
 /// records of a lease agree.
-pub(in crate::lease::tests) fn exclusive(store: &Store) -> Checked {
+pub(crate) fn exclusive(store: &Store) -> Checked {
     let (leases, bounds) = (leases(store), bounds(store));
     let mut of = BTreeMap::new();
     for (owner, lease) in &leases {
@@ -96,7 +96,7 @@ pub(in crate::lease::tests) fn exclusive(store: &Store) -> Checked {
 }
 
 /// 2: what goes out has a live lease by the store's clock.
-pub(in crate::lease::tests) fn sent(store: &Store, underway: &Underway) -> Checked {
+pub(crate) fn sent(store: &Store, underway: &Underway) -> Checked {
     let lease = leases(store).remove(&underway.owner);
     let is_under = lease.as_ref().is_some_and(|lease| {
         lease_is_alive(lease, store.now)
@@ -112,7 +112,7 @@ pub(in crate::lease::tests) fn sent(store: &Store, underway: &Underway) -> Check
 
 /// 3: a connection changes hands only with nothing of the others in flight, or
 /// after the grace.
-pub(in crate::lease::tests) fn handed_over(
+pub(crate) fn handed_over(
     before: &Store,
     after: &Store,
     underway: &[Underway],
@@ -149,11 +149,7 @@ pub(in crate::lease::tests) fn handed_over(
 impl Audit {
     /// 4: each lease that is granted has a higher generation than all its
     /// owner ever had. Returns how many were.
-    pub(in crate::lease::tests) fn granted(
-        &mut self,
-        before: &Store,
-        after: &Store,
-    ) -> Result<usize, String> {
+    pub(crate) fn granted(&mut self, before: &Store, after: &Store) -> Result<usize, String> {
         let was = leases(before);
         let mut granted = 0;
         for (owner, lease) in leases(after) {
@@ -176,7 +172,7 @@ impl Audit {
 }
 
 /// Whether nothing is left to be wanted of the connection's former holders.
-pub(in crate::lease::tests) fn changed_hands(before: &Store, after: &Store) -> bool {
+pub(crate) fn changed_hands(before: &Store, after: &Store) -> bool {
     let was = bounds(before);
     bounds(after).iter().any(|(connection, (bound, _))| {
         let last = was.get(connection);

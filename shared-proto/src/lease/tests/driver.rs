@@ -2,15 +2,15 @@
 //! the store, and what it wants of it next. A value, so that it can stop
 //! anywhere, be copied, or be lost.
 
-use super::store::{Kept, Store};
 use super::*;
 use crate::mirror::commit::TransactError;
 use crate::mirror::hold::{Holder, Take, Taken};
 use crate::mirror::key::Key;
+use crate::simulation::store::{Kept, Store};
 
 /// What an operation is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::lease::tests) enum Ask {
+pub(crate) enum Ask {
     Acquire(Vec<Candidate>),
     Renew(Generation),
     Release(Generation),
@@ -41,12 +41,12 @@ enum Stage {
 
 /// One operation under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::lease::tests) struct Op {
-    pub(in crate::lease::tests) owner: OwnerHash,
-    pub(in crate::lease::tests) api_key: ApiKeyId,
-    pub(in crate::lease::tests) ask: Ask,
+pub(crate) struct Op {
+    pub(crate) owner: OwnerHash,
+    pub(crate) api_key: ApiKeyId,
+    pub(crate) ask: Ask,
     /// Tells its request in flight from others of the same lease.
-    pub(in crate::lease::tests) name: usize,
+    pub(crate) name: usize,
     told: Vec<Told>,
     stage: Stage,
     /// The node's time of the judgement that its next question stands on.
@@ -56,7 +56,7 @@ pub(in crate::lease::tests) struct Op {
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lease::tests) enum Ended {
+pub(crate) enum Ended {
     With(Outcome),
     /// It went out upstream under this lease.
     Sent(Binding),
@@ -64,7 +64,7 @@ pub(in crate::lease::tests) enum Ended {
 
 /// What passes between an operation and the store.
 #[derive(Clone, Debug)]
-pub(in crate::lease::tests) enum Question {
+pub(crate) enum Question {
     Load(Wanted),
     Commit(Planned),
     Take(Take, Binding),
@@ -72,7 +72,7 @@ pub(in crate::lease::tests) enum Question {
 
 /// The store's answer to a [`Question`].
 #[derive(Clone, Debug)]
-pub(in crate::lease::tests) enum Reply {
+pub(crate) enum Reply {
     Loaded(Vec<(Key, Option<Record>)>, Vec<(ConnectionId, usize)>),
     Made(Outcome),
     Unmade(TransactError),
@@ -81,13 +81,13 @@ pub(in crate::lease::tests) enum Reply {
 
 /// The settings that an operation runs with.
 #[derive(Clone, Copy)]
-pub(in crate::lease::tests) struct Around<'t> {
-    pub(in crate::lease::tests) table: &'t LeaseTable,
-    pub(in crate::lease::tests) rules: LeaseRules,
+pub(crate) struct Around<'t> {
+    pub(crate) table: &'t LeaseTable,
+    pub(crate) rules: LeaseRules,
 }
 
 impl Op {
-    pub(in crate::lease::tests) fn new(owner: &OwnerHash, ask: Ask, now: Millis) -> Self {
+    pub(crate) fn new(owner: &OwnerHash, ask: Ask, now: Millis) -> Self {
         Self {
             owner: owner.clone(),
             api_key: ApiKeyId::from("K1"),
@@ -100,18 +100,18 @@ impl Op {
         }
     }
 
-    pub(in crate::lease::tests) fn named(mut self, name: usize) -> Self {
+    pub(crate) fn named(mut self, name: usize) -> Self {
         self.name = name;
         self
     }
 
-    pub(in crate::lease::tests) fn with_key(mut self, key: &str) -> Self {
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
         self.api_key = ApiKeyId::from(key);
         self
     }
 
     /// Its question goes out at this time, judged anew.
-    pub(in crate::lease::tests) const fn asks_at(&mut self, now: Millis) {
+    pub(crate) const fn asks_at(&mut self, now: Millis) {
         self.judged_at = now;
     }
 
@@ -178,10 +178,7 @@ impl Op {
     }
 
     /// What it wants of the store now, or how it has ended.
-    pub(in crate::lease::tests) fn question(
-        &mut self,
-        around: Around<'_>,
-    ) -> Result<Question, Ended> {
+    pub(crate) fn question(&mut self, around: Around<'_>) -> Result<Question, Ended> {
         loop {
             if let Stage::Fencing(binding) = &self.stage {
                 return Ok(Question::Take(self.fence(binding), binding.clone()));
@@ -208,7 +205,7 @@ impl Op {
         Ok(())
     }
 
-    pub(in crate::lease::tests) fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> Holder {
         Holder(self.name.to_string().into())
     }
 
@@ -220,7 +217,7 @@ impl Op {
     }
 
     /// Takes the answer in, at the node's `now`; how it ended, if it did.
-    pub(in crate::lease::tests) fn answered(&mut self, reply: Reply, now: Millis) -> Option<Ended> {
+    pub(crate) fn answered(&mut self, reply: Reply, now: Millis) -> Option<Ended> {
         self.judged_at = now;
         self.rounds += 1;
         assert!(
@@ -285,7 +282,7 @@ fn unavailable() -> Ended {
 
 impl Question {
     /// What the store makes of it, in one step.
-    pub(in crate::lease::tests) fn execute(self, store: &mut Store) -> Reply {
+    pub(crate) fn execute(self, store: &mut Store) -> Reply {
         match self {
             Self::Load(wanted) => {
                 let records = wanted.records.into_iter().map(|key| {
@@ -309,7 +306,7 @@ impl Question {
 }
 
 /// Runs an operation to its end with nobody else about.
-pub(in crate::lease::tests) fn run(store: &mut Store, mut op: Op, around: Around<'_>) -> Ended {
+pub(crate) fn run(store: &mut Store, mut op: Op, around: Around<'_>) -> Ended {
     loop {
         let question = match op.question(around) {
             Ok(question) => question,

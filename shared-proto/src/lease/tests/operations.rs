@@ -4,20 +4,20 @@ use bytes::Bytes;
 
 use super::audit::exclusive;
 use super::driver::{Around, Ask, Ended, Op, run};
-use super::store::Store;
 use super::*;
 use crate::mirror::hold::Holder;
 use crate::mirror::key::Key;
+use crate::simulation::store::Store;
 
 /// A store and one node.
-pub(in crate::lease::tests) struct Desk {
-    pub(in crate::lease::tests) store: Store,
-    pub(in crate::lease::tests) table: LeaseTable,
-    pub(in crate::lease::tests) rules: LeaseRules,
+pub(crate) struct Desk {
+    pub(crate) store: Store,
+    pub(crate) table: LeaseTable,
+    pub(crate) rules: LeaseRules,
 }
 
 impl Desk {
-    pub(in crate::lease::tests) fn new(rules: LeaseRules) -> Self {
+    pub(crate) fn new(rules: LeaseRules) -> Self {
         Self {
             store: Store::at(T0),
             table: LeaseTable::new(),
@@ -25,7 +25,7 @@ impl Desk {
         }
     }
 
-    pub(in crate::lease::tests) fn run(&mut self, op: Op) -> Ended {
+    pub(crate) fn run(&mut self, op: Op) -> Ended {
         let mut op = op;
         op.asks_at(self.store.now);
         let around = Around {
@@ -37,30 +37,30 @@ impl Desk {
         ended
     }
 
-    pub(in crate::lease::tests) fn ask(&mut self, who: char, ask: Ask) -> Outcome {
+    pub(crate) fn ask(&mut self, who: char, ask: Ask) -> Outcome {
         self.outcome(Op::new(&owner(who), ask, T0))
     }
 
-    pub(in crate::lease::tests) fn outcome(&mut self, op: Op) -> Outcome {
+    pub(crate) fn outcome(&mut self, op: Op) -> Outcome {
         match self.run(op) {
             Ended::With(outcome) => outcome,
             Ended::Sent(binding) => Ok(binding),
         }
     }
 
-    pub(in crate::lease::tests) fn acquire(&mut self, who: char, names: &[&str]) -> Outcome {
+    pub(crate) fn acquire(&mut self, who: char, names: &[&str]) -> Outcome {
         self.ask(who, Ask::Acquire(candidates(names)))
     }
 
-    pub(in crate::lease::tests) fn pass(&mut self, ms: u64) {
+    pub(crate) fn pass(&mut self, ms: u64) {
         self.store.now = self.store.now.plus(ms);
     }
 
-    pub(in crate::lease::tests) fn lease(&self, who: char) -> Lease {
+    pub(crate) fn lease(&self, who: char) -> Lease {
         self.store.decoded(&owner(who).key()).unwrap()
     }
 
-    pub(in crate::lease::tests) fn bound(&self, connection: &str) -> Bound {
+    pub(crate) fn bound(&self, connection: &str) -> Bound {
         let key = Key::Bound(ConnectionId::from(connection));
         self.store.decoded(&key).unwrap()
     }

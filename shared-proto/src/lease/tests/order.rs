@@ -1,8 +1,8 @@
 //! Each check in its order: what fails more than one is refused by the first.
 
 use super::driver::{Around, Ask, Ended, Op, run};
-use super::store::Store;
 use super::*;
+use crate::simulation::store::Store;
 
 fn lease(generation: u64, key: &str, connection: &str) -> Lease {
     Lease {
@@ -96,15 +96,12 @@ fn selected(
     assert_eq!(wanted, Decision::load(Some(&presented.owner), &[]));
     let record = store.map(|lease| record(&key, 5, lease, Some(lease.expires_at)));
     seen.record(&key, record.as_ref());
-    let selected = select(&seen, presented, forced.as_ref(), now);
-    let Decision::Done(done) = selected else {
-        panic!("{selected:?}");
+    let Decision::Done(outcome) = select(&seen, presented, forced.as_ref(), now) else {
+        panic!("more is wanted than the owner's record")
     };
-    match done {
-        Ok(binding) => Ok(binding.lease.connection),
-        Err(Refusal::Code(code)) => Err(code),
-        Err(other) => panic!("{other:?}"),
-    }
+    outcome
+        .map(|binding| binding.lease.connection)
+        .map_err(|refusal| refusal.code().unwrap())
 }
 
 #[test]
@@ -167,11 +164,10 @@ fn the_table_spares_the_question_but_never_refuses() {
 fn leased(around: Around<'_>) -> (Store, Generation) {
     let mut store = Store::at(T0);
     let ask = Ask::Acquire(candidates(&["c1"]));
-    let ended = run(&mut store, Op::new(&owner('A'), ask, T0), around);
-    let Ended::With(Ok(binding)) = ended else {
-        panic!("{ended:?}");
+    let Ended::With(granted) = run(&mut store, Op::new(&owner('A'), ask, T0), around) else {
+        panic!("an acquire sends nothing")
     };
-    (store, binding.lease.generation)
+    (store, granted.unwrap().lease.generation)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::mirror::key::{Key, Keyspace};
 use crate::mirror::log::{LogEntry, Logged, Position};
 use crate::mirror::record::{Body, Unreadable, Why};
 
-pub(in crate::lease::tests) fn record<B: Body>(
+pub(crate) fn record<B: Body>(
     key: &Key,
     revision: u64,
     body: &B,

@@ -14,16 +14,16 @@ use crate::mirror::log::Position;
 use crate::mirror::record::{Body, Record, Revision};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::lease::tests) struct Kept {
-    pub(in crate::lease::tests) revision: u64,
-    pub(in crate::lease::tests) written_at: Millis,
-    pub(in crate::lease::tests) expires_at: Option<Millis>,
+pub(crate) struct Kept {
+    pub(crate) revision: u64,
+    pub(crate) written_at: Millis,
+    pub(crate) expires_at: Option<Millis>,
     version: u16,
     body: Bytes,
 }
 
 impl Kept {
-    pub(in crate::lease::tests) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         Self {
             revision: record.revision.number(),
             written_at: record.written_at,
@@ -33,7 +33,7 @@ impl Kept {
         }
     }
 
-    pub(in crate::lease::tests) fn record(&self, key: &Key) -> Record {
+    pub(crate) fn record(&self, key: &Key) -> Record {
         Record {
             key: key.clone(),
             version: self.version,
@@ -46,34 +46,34 @@ impl Kept {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::lease::tests) struct Store {
-    pub(in crate::lease::tests) now: Millis,
+pub(crate) struct Store {
+    pub(crate) now: Millis,
     records: BTreeMap<Key, Kept>,
     holds: BTreeMap<(ConnectionId, Holder), Millis>,
 }
 
 impl Store {
-    pub(in crate::lease::tests) fn at(now: Millis) -> Self {
+    pub(crate) fn at(now: Millis) -> Self {
         Self {
             now,
             ..Self::default()
         }
     }
 
-    pub(in crate::lease::tests) fn load(&self, key: &Key) -> Option<Record> {
+    pub(crate) fn load(&self, key: &Key) -> Option<Record> {
         self.records.get(key).map(|kept| kept.record(key))
     }
 
-    pub(in crate::lease::tests) fn records(&self) -> impl Iterator<Item = Record> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record> {
         self.records.iter().map(|(key, kept)| kept.record(key))
     }
 
-    pub(in crate::lease::tests) fn decoded<B: Body>(&self, key: &Key) -> Option<B> {
+    pub(crate) fn decoded<B: Body>(&self, key: &Key) -> Option<B> {
         self.load(key).map(|record| record.decode().unwrap())
     }
 
     /// Whatever `key` held, it holds this body now.
-    pub(in crate::lease::tests) fn force(&mut self, key: &Key, version: u16, body: Bytes) {
+    pub(crate) fn force(&mut self, key: &Key, version: u16, body: Bytes) {
         let kept = Kept {
             revision: self.next_revision(key),
             written_at: self.now,
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// Forgets the records that have expired, as a store may.
-    pub(in crate::lease::tests) fn drop_expired(&mut self) {
+    pub(crate) fn drop_expired(&mut self) {
         let now = self.now;
         self.records
             .retain(|_, kept| kept.expires_at.is_none_or(|at| at > now));
@@ -101,7 +101,7 @@ impl Store {
         stored.is_some_and(|r| r.revision == guard.revision && !r.is_expired(self.now))
     }
 
-    pub(in crate::lease::tests) fn transact(
+    pub(crate) fn transact(
         &mut self,
         transaction: &Transaction,
     ) -> Result<Vec<Committed>, TransactError> {
@@ -153,7 +153,7 @@ impl Store {
         Ok(committed)
     }
 
-    pub(in crate::lease::tests) fn take(&mut self, take: &Take) -> Taken {
+    pub(crate) fn take(&mut self, take: &Take) -> Taken {
         if let Some(guard) = &take.guard
             && !self.holds_guard(guard)
         {
@@ -169,12 +169,7 @@ impl Store {
     }
 
     /// Whether it was still held.
-    pub(in crate::lease::tests) fn keep(
-        &mut self,
-        connection: &ConnectionId,
-        holder: &Holder,
-        ttl_ms: u64,
-    ) -> bool {
+    pub(crate) fn keep(&mut self, connection: &ConnectionId, holder: &Holder, ttl_ms: u64) -> bool {
         let now = self.now;
         let place = (connection.clone(), holder.clone());
         match self.holds.get_mut(&place) {
@@ -186,29 +181,21 @@ impl Store {
         }
     }
 
-    pub(in crate::lease::tests) fn give_back(
-        &mut self,
-        connection: &ConnectionId,
-        holder: &Holder,
-    ) {
+    pub(crate) fn give_back(&mut self, connection: &ConnectionId, holder: &Holder) {
         self.holds.remove(&(connection.clone(), holder.clone()));
     }
 
-    pub(in crate::lease::tests) fn forget_lapsed(&mut self) {
+    pub(crate) fn forget_lapsed(&mut self) {
         let now = self.now;
         self.holds.retain(|_, until| *until > now);
     }
 
-    pub(in crate::lease::tests) fn is_held(
-        &self,
-        connection: &ConnectionId,
-        holder: &Holder,
-    ) -> bool {
+    pub(crate) fn is_held(&self, connection: &ConnectionId, holder: &Holder) -> bool {
         let until = self.holds.get(&(connection.clone(), holder.clone()));
         until.is_some_and(|until| *until > self.now)
     }
 
-    pub(in crate::lease::tests) fn holders(&self, connection: &ConnectionId) -> usize {
+    pub(crate) fn holders(&self, connection: &ConnectionId) -> usize {
         let live = |((of, _), until): &(&(ConnectionId, Holder), &Millis)| {
             of == connection && **until > self.now
         };
