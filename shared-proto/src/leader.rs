@@ -14,8 +14,8 @@
 //!    expired by the store's own clock. A leader that was frozen, cut off or
 //!    replaced can write nothing, whatever it believes.
 //! 3. An epoch is above every one before, also when the store lost its last
-//!    writes: it is at least the time of its claim in ms, and above all that
-//!    the claimant has heard of.
+//!    writes or a claim comes late: it is the revision that the store gave to
+//!    the claim, and those rise.
 //! 4. No two coordinators believe at one time that they lead. A leader stops
 //!    believing [`SLACK_MS`] before its lease is over, which is more than
 //!    `Mirror::now` may be behind the store's clock. A store that lost its last
@@ -54,7 +54,8 @@ pub struct Leader {
     pub holder: String,
     /// Which process of that id: drawn at its start.
     pub instance: u64,
-    /// Above every epoch before.
+    /// Above every epoch before: the revision of its claim. Stored as 0 in the
+    /// claim itself, whose revision only the store knows; see [`Leader::of`].
     pub epoch: u64,
     /// The first moment at which it is no longer its turn. The record expires
     /// then, too.
@@ -64,6 +65,21 @@ pub struct Leader {
 impl Body for Leader {
     const KIND: &'static str = key::LEADER;
     const VERSION: u16 = 1;
+}
+
+impl Leader {
+    /// What a record says, with its epoch filled in.
+    pub fn of(record: &Record) -> Result<Self, BodyError> {
+        let leader: Self = record.decode()?;
+        Ok(leader.claimed_as(record.revision))
+    }
+
+    fn claimed_as(mut self, revision: Revision) -> Self {
+        if self.epoch == 0 {
+            self.epoch = revision.number();
+        }
+        self
+    }
 }
 
 /// One coordinator's part in the election.
@@ -223,7 +239,7 @@ impl Election {
             return self.claim(Known::Nothing, now);
         };
         let revision = record.revision;
-        match record.decode::<Leader>() {
+        match Leader::of(record) {
             Ok(leader) => {
                 self.highest = self.highest.max(leader.epoch);
                 let is_mine = leader.holder == *self.holder && leader.instance == self.instance;
@@ -280,6 +296,7 @@ impl Election {
         };
         match outcome.map(|made| made.first().copied()) {
             Ok(Some(made)) => {
+                let written = written.claimed_as(made.revision);
                 self.highest = self.highest.max(written.epoch);
                 self.heard = Some(written.clone());
                 self.state = State::Leading(Turn {
@@ -325,11 +342,10 @@ impl Election {
     }
 
     fn claim(&mut self, expected: Known, now: Millis) {
-        let epoch = self.highest.saturating_add(1).max(now.as_epoch_ms());
         let leader = Leader {
             holder: self.holder.to_string(),
             instance: self.instance,
-            epoch,
+            epoch: 0,
             expires: now.plus(self.lease_ms),
         };
         self.state = State::Claiming { leader, expected };

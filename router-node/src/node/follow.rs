@@ -76,7 +76,7 @@ impl Following {
     /// Takes in what is stored of the coordinators' leader. Whether that is
     /// another than before: a renewal is nobody's news.
     fn led(&self, stored: Option<&Record>) -> bool {
-        let leader = stored.and_then(|record| record.decode::<Leader>().ok());
+        let leader = stored.and_then(|record| Leader::of(record).ok());
         let (epoch, until) = leader.map_or((0, 0), |leader| {
             (leader.epoch, leader.expires.as_epoch_ms())
         });

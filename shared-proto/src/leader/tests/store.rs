@@ -24,10 +24,6 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub(super) fn decode<B: Body>(&self) -> Result<B, BodyError> {
-        self.as_record().decode()
-    }
-
     fn as_record(&self) -> Record {
         Record {
             key: Key::Leader,
@@ -55,7 +51,7 @@ impl Store {
     }
 
     pub(super) fn leader(&self) -> Option<Leader> {
-        self.record.as_ref().and_then(|stored| stored.decode().ok())
+        self.load().and_then(|record| Leader::of(&record).ok())
     }
 
     pub(super) fn holds(&self, guard: &Guard) -> bool {
@@ -63,6 +59,21 @@ impl Store {
             record.revision == guard.revision.number()
                 && record.expires_at.is_none_or(|at| at > self.now)
         })
+    }
+
+    /// Visits every revision and, by the other function, every leader.
+    pub(super) fn each_number(
+        &mut self,
+        visit: &mut dyn FnMut(&mut u64),
+        of_leader: &mut dyn FnMut(&mut Leader, &mut dyn FnMut(&mut u64)),
+    ) {
+        visit(&mut self.revision);
+        for stored in [&mut self.record, &mut self.before].into_iter().flatten() {
+            visit(&mut stored.revision);
+            let mut leader: Leader = stored.as_record().decode().unwrap();
+            of_leader(&mut leader, visit);
+            stored.body = rmp_serde::to_vec_named(&leader).unwrap().into();
+        }
     }
 
     /// The last write is lost. Revisions rise all the same.
