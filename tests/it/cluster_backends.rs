@@ -107,7 +107,8 @@ async fn a_server_with_tls() {
     let upstream = Upstream::start().await;
     let redis = redis::Setup::memory().tls().start().await;
     let ca = redis.ca_file().display().to_string();
-    let nodes = pair(&upstream, &redis.url(), &[("SSL_CERT_FILE", &ca)]).await;
+    let url = format!("{}?ca={ca}", redis.url());
+    let nodes = pair(&upstream, &url, &[]).await;
     tell_the_story(&upstream, &nodes).await;
 }
 

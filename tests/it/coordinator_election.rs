@@ -143,9 +143,9 @@ async fn after_kill_9_the_standby_takes_over_within_two_leases() {
     let record = leader(&store).await.unwrap();
     assert!(cluster.coordinators[stands_by].epoch().await > before);
     let history = history(&store, from).await;
-    let taken = history.iter().find(|record| {
-        Leader::of(record).unwrap().holder == format!("coordinator-{stands_by}")
-    });
+    let taken = history
+        .iter()
+        .find(|record| Leader::of(record).unwrap().holder == format!("coordinator-{stands_by}"));
     let took_ms = taken.unwrap().written_at.since(killed_at);
     assert!(took_ms <= 2 * LEASE_MS, "it took {took_ms} ms: {record:?}");
     check(&history);

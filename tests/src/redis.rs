@@ -5,7 +5,7 @@
 mod tls;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -278,10 +278,22 @@ impl Redis {
         Ok(link)
     }
 
-    /// Calls one command on a connection of its own.
+    /// Calls one command on a connection of its own; again when that is reset,
+    /// as a sentinel does to all of a server that it makes a master.
     pub async fn call(&self, words: &[&str]) -> Resp {
-        let calling = async { self.link().await?.call(words).await };
+        let calling = async {
+            loop {
+                match self.try_call(words).await {
+                    Err(error) if was_closed(&error) => tokio::task::yield_now().await,
+                    outcome => return outcome,
+                }
+            }
+        };
         within(SOON, "Redis answers", calling).await.unwrap()
+    }
+
+    async fn try_call(&self, words: &[&str]) -> io::Result<Resp> {
+        self.link().await?.call(words).await
     }
 
     /// Every command it is sent from now on.
@@ -332,4 +344,9 @@ impl Redis {
         })
         .await;
     }
+}
+
+fn was_closed(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == ErrorKind::ConnectionReset || kind == ErrorKind::UnexpectedEof
 }

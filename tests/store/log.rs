@@ -124,6 +124,27 @@ async fn an_entry_that_somebody_removed_is_a_gap() {
 }
 
 #[tokio::test]
+async fn a_log_that_somebody_emptied_is_a_gap_for_who_missed_it() {
+    let server = Server::start().await;
+    let mirror = open(&server.url(), patient()).await;
+    let nothing = mirror.snapshot().await.unwrap().position;
+    let one = create(&mirror, "a").await;
+    let last = create(&mirror, "b").await;
+    server.call(&["XTRIM", "{test}:log", "MAXLEN", "0"]).await;
+    for missed in [nothing, one.position] {
+        let outcome = mirror.tail(missed).await.err();
+        assert!(outcome.is_some(), "{missed}");
+    }
+    // Who had read it all, and who reads it again, has missed nothing.
+    let again = mirror.snapshot().await.unwrap();
+    assert_eq!((again.records.len(), again.position), (2, last.position));
+    let mut tail = mirror.tail(last.position).await.unwrap();
+    let next = create(&mirror, "c").await;
+    assert_eq!(tail.next().await.unwrap().position, next.position);
+    assert!(mirror.tail(nothing).await.is_err());
+}
+
+#[tokio::test]
 async fn the_log_is_bounded_in_bytes_too() {
     let server = Server::start().await;
     let options = Options {

@@ -15,6 +15,19 @@ use crate::mirror::record::{ENVELOPE_FORMAT, MAX_RECORD_BYTES, Record, Revision,
 /// Largest number that the scripts count with.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
+/// The last id that a stream ever gave, from what `XINFO STREAM` tells; `None`
+/// when there is none in it.
+pub(super) fn last_generated(info: Value) -> Result<Option<Position>, Fault> {
+    let mut info = Answer::of(info)?;
+    while let Some(name) = info.next() {
+        if bytes(name).as_deref() == Some(b"last-generated-id") {
+            return info.position().map(Some);
+        }
+        info.next();
+    }
+    Ok(None)
+}
+
 /// The items of an array, read one after the other.
 pub(super) struct Answer(std::vec::IntoIter<Value>);
 

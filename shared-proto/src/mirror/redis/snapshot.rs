@@ -7,17 +7,19 @@
 
 use std::collections::BTreeMap;
 
-use ::redis::cmd;
+use ::redis::{Value, cmd};
 use tokio::time::Instant;
 
 use super::fault::Fault;
 use super::link::{Call, Shared};
-use super::reply::{Answer, Entry, lossy, malformed};
+use super::reply::{Answer, Entry, last_generated, lossy, malformed};
 use crate::mirror::key::{Key, Spelled};
 use crate::mirror::log::{Logged, Position};
 use crate::mirror::record::{Record, Unreadable};
 use crate::mirror::{LoadError, Snapshot, Unreachable};
 
+/// Before the first entry of any log.
+pub(super) const ORIGIN: Position = Position::new(0, 0);
 /// Names read at a time.
 const NAMES: usize = 256;
 /// Bodies read at a time, in bytes, beyond which no further record is begun.
@@ -67,7 +69,18 @@ async fn head(shared: &Shared) -> Result<Position, Unreachable> {
     let last = shared.command(&command).await?;
     let last = Answer::of(last)?.next();
     let entry = last.map(|last| Entry::of(&shared.keys, last)).transpose()?;
-    Ok(entry.map_or(Position::new(0, 0), |entry| entry.position))
+    if let Some(entry) = entry {
+        return Ok(entry.position);
+    }
+    // It may have had entries that somebody took away.
+    let exists = shared.command(cmd("EXISTS").arg(&shared.log)).await?;
+    if exists != Value::Int(1) {
+        return Ok(ORIGIN);
+    }
+    let info = shared
+        .command(cmd("XINFO").arg("STREAM").arg(&shared.log))
+        .await?;
+    Ok(last_generated(info)?.unwrap_or(ORIGIN))
 }
 
 async fn read(shared: &Shared, keys: Vec<String>) -> Result<Answer, Unreachable> {

@@ -16,16 +16,14 @@ use tokio::time::Instant;
 use super::dial::Party;
 use super::fault::{Cure, Fault};
 use super::link::{Shared, closed};
-use super::reply::{Answer, Entry};
-use super::snapshot::ENTRIES;
+use super::reply::{Answer, Entry, last_generated};
+use super::snapshot::{ENTRIES, ORIGIN};
 use crate::mirror::Unreachable;
 use crate::mirror::log::{LogEntry, Position, Tail, TailError};
 
 /// How long a read waits in the server; then the reader looks whether the log
 /// is still the one that it knows.
 const BLOCK: Duration = Duration::from_secs(1);
-/// Before the first entry of any log.
-const ORIGIN: Position = Position::new(0, 0);
 
 /// A tail from `from`.
 pub(super) async fn tail(shared: Arc<Shared>, from: Position) -> Result<Tail, TailError> {
@@ -115,10 +113,11 @@ impl Cursor {
     async fn verify(&mut self) -> Result<(), TailError> {
         let at = self.at;
         if at == ORIGIN {
-            return match self.edge("XRANGE", "-", "+").await? {
-                Some(first) if first.before != Some(ORIGIN) => Err(self.lost()),
-                _ => Ok(()),
+            let missed = match self.edge("XRANGE", "-", "+").await? {
+                Some(first) => first.before != Some(ORIGIN),
+                None => self.emptied_at().await? != ORIGIN,
             };
+            return if missed { Err(self.lost()) } else { Ok(()) };
         }
         let place = at.to_string();
         if self.edge("XRANGE", &place, &place).await?.is_some() {
@@ -133,8 +132,19 @@ impl Cursor {
             (Some(first), Some(last)) if at < first.position && at < last.position => {
                 Err(self.lost())
             }
+            (None, None) if self.emptied_at().await? == at => Ok(()),
             _ => Err(TailError::Rewound),
         }
+    }
+
+    /// The last id that an empty log ever gave.
+    async fn emptied_at(&mut self) -> Result<Position, Unreachable> {
+        let log = self.shared.log.clone();
+        if self.ask(cmd("EXISTS").arg(&log)).await? != Value::Int(1) {
+            return Ok(ORIGIN);
+        }
+        let info = self.ask(cmd("XINFO").arg("STREAM").arg(&log)).await?;
+        Ok(last_generated(info)?.unwrap_or(ORIGIN))
     }
 
     /// The place is from before all that the log has. On the server that was

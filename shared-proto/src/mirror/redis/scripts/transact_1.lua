@@ -63,9 +63,15 @@ for n = 1, guards do
   fits = fits and holds(record, ARGV[4 + n], now_ms)
 end
 local revision = math.max(now_us, tonumber(latest) + 1)
-local before = '0-0'
-if head[1] then
-  before = head[1][1]
+local before = head[1] and head[1][1] or '0-0'
+if not head[1] then
+  -- A log that somebody emptied still knows its last id.
+  local info = redis.pcall('XINFO', 'STREAM', LOG)
+  for n = 1, info.err and 0 or #info, 2 do
+    if info[n] == 'last-generated-id' then before = info[n + 1] end
+  end
+end
+if before ~= '0-0' then
   local major = string.match(before, '^(%d+)-')
   if not is_number(major, MAX_EXACT) then return foreign(LOG, 'its ids are too high') end
   revision = math.max(revision, tonumber(major) + 1)
