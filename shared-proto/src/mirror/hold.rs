@@ -121,7 +121,7 @@ pub enum Taken {
 }
 
 /// One hold, as kept or given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Which pool.
     pub pool: Pool,
