@@ -13,6 +13,8 @@
 //! | put together, reload, stop | `node` |
 //! | log, metrics, recent requests, traces | `observe` |
 
+#[cfg(test)]
+mod absent;
 mod actor;
 pub mod cli;
 pub mod config;

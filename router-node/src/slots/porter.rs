@@ -219,6 +219,11 @@ impl Handler<AskHere> for Porter {
         MessageResult(match self.here.take(take, self.mirror.now()) {
             Ok(Taken::Held { .. }) => {
                 self.holds(place, ctx);
+                // The store hears of it as soon as it is back.
+                if let Some(timer) = self.timer.take() {
+                    ctx.cancel_future(timer);
+                }
+                self.keep_in(RETRY, ctx);
                 Asked::Held
             }
             Ok(Taken::Full { ahead }) => Asked::Full { ahead },
