@@ -97,8 +97,7 @@ async fn search(
 ) -> Result<(Success, After), ClientError> {
     let call = Call::new(request);
     let (mut leased, targets) = destined(request).await?;
-    let leases = &request.worker.node.leases;
-    let set_aside = leased.is_none().then_some(leases);
+    let set_aside = leased.is_none().then_some(&request.worker.node.leases);
     let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();

@@ -108,7 +108,6 @@ impl Teller {
         self.telling = true;
         let telling = futures_util::stream::iter(telling).buffer_unordered(AT_ONCE);
         let failed = telling.filter_map(|failed| async move { failed }).collect();
-        let failed = async move { failed.await };
         ctx.spawn(
             failed
                 .into_actor(self)

@@ -72,7 +72,7 @@ async fn the_first_one_counts_until_it_is_over() {
     assert_eq!(stored(&store).await.unwrap().0, "c");
     let uses = two.uses(&"acme".into()).await;
     assert_eq!(uses.len(), 3, "{uses:?}");
-    assert_eq!(uses.get(&"c".into()), Some(&store.now()));
+    assert_eq!(uses.get("c"), Some(&store.now()));
 }
 
 #[actix::test]

@@ -104,6 +104,8 @@ impl<'a> Admission<'a> {
     /// Waits for a slot of one of the full connections. Afterwards the request
     /// picks anew.
     pub(super) async fn wait(&mut self, picker: &mut Picker<'_>, trace: &mut Trace) {
+        // What it had waited for is of no use any more.
+        self.granted = None;
         let started = Instant::now();
         let metrics = &self.slots().metrics;
         let waiting = Waiting::new(&metrics.waiting);

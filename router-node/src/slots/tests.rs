@@ -68,7 +68,7 @@ async fn a_slot_is_held_until_its_ticket_is_gone() {
     assert_eq!(held(&store).await, 1);
     let (_fourth, asked) = ask(&slots, "fourth").await;
     assert_eq!(asked, Asked::Held);
-    assert_eq!(slots.metrics.held.get(), 2);
+    eventually(async || slots.metrics.held.get() == 2).await;
 }
 
 #[actix::test]

@@ -22,13 +22,13 @@ const TEXT_CHARS: usize = 4096;
 pub(crate) fn session(protocol: Protocol, headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let of_headers = HEADERS.iter().find_map(|name| {
         let value = String::from_utf8_lossy(headers.get(*name)?.as_bytes());
-        named(value)
+        named(&value)
     });
     of_headers.or_else(|| of_body(protocol, body))
 }
 
 /// What is there, without the white space around it.
-fn named(text: Cow<'_, str>) -> Option<String> {
+fn named(text: &str) -> Option<String> {
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -101,7 +101,7 @@ fn of_body(protocol: Protocol, body: &[u8]) -> Option<String> {
     let said = places
         .into_iter()
         .flatten()
-        .find_map(|raw| named(text(raw)?));
+        .find_map(|raw| named(&text(raw)?));
     said.or_else(|| {
         let text = first_text(protocol, &parts)?;
         let end = text.char_indices().nth(TEXT_CHARS).map(|(at, _)| at);
@@ -130,7 +130,7 @@ fn first_text<'a>(protocol: Protocol, parts: &Parts<'a>) -> Option<Cow<'a, str>>
 }
 
 /// The text of the first message of a user, or of the first message.
-fn first_of_user<'a>(messages: &'a RawValue) -> Option<Cow<'a, str>> {
+fn first_of_user(messages: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Message<'a> {
         #[serde(borrow)]
@@ -169,7 +169,7 @@ fn text_of<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
 }
 
 /// A JSON string's text.
-fn text<'a>(raw: &'a RawValue) -> Option<Cow<'a, str>> {
+fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     let json = raw.get();
     let plain = json.strip_prefix('"')?.strip_suffix('"')?;
     if !plain.contains('\\') {
