@@ -181,6 +181,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
     }
     let config = Arc::new(loaded.config);
     let (node, registry, follower) = start(Arc::clone(&config), spans).await?;
+    roster::begin(&node).await;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
     let watching = reload::watch(Arc::clone(&node), registry, origin, seen);

@@ -80,6 +80,7 @@ impl<'a> Admission<'a> {
             (None, None) => None,
             (None, Some(_)) => {
                 let claim = Claim::of(&candidate, probe);
+                self.request.worker.node.look_around().await;
                 let slots = self.slots();
                 let mut ticket = slots.ticket(&candidate.slot);
                 let limit = self.limit(&candidate.slot);
