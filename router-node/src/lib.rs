@@ -8,10 +8,13 @@
 //! | call an upstream | `upstream`, `simulated` |
 //! | own the state of connections and breakers | `actor` |
 //! | session leases: fence, table, what is in flight | `lease` |
+//! | slots of capped connections; pins of sessions | `slots`, `pins` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
 //! | log, metrics, recent requests, traces | `observe` |
 
+#[cfg(test)]
+mod absent;
 mod actor;
 pub mod cli;
 pub mod config;
@@ -19,9 +22,11 @@ mod http;
 mod lease;
 pub mod node;
 mod observe;
+mod pins;
 mod request;
 mod routing;
 mod simulated;
+mod slots;
 mod timer;
 mod upstream;
 mod welcome;

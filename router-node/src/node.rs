@@ -28,7 +28,9 @@ use crate::config::{Origin, Seen};
 use crate::http;
 use crate::lease::Leases;
 use crate::observe::{Observer, Shelf, Spans};
+use crate::pins::Pins;
 use crate::routing::{Routing, build};
+use crate::slots::Slots;
 use crate::upstream::Clients;
 use crate::welcome;
 use changes::Changes;
@@ -90,6 +92,8 @@ pub(crate) struct Node {
     pub(crate) shared_store: bool,
     pub(crate) changes: Changes,
     pub(crate) leases: Leases,
+    pub(crate) slots: Slots,
+    pub(crate) pins: Pins,
     following: Following,
     roster: Roster,
     /// How often a snapshot was begun to be read.
@@ -177,6 +181,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
     }
     let config = Arc::new(loaded.config);
     let (node, registry, follower) = start(Arc::clone(&config), spans).await?;
+    roster::begin(&node).await;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
     let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
@@ -197,6 +202,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
         () = &mut watching => serving.await.map(drop),
         () = &mut stopping => Ok(()),
     };
+    node.slots.leave().await;
     roster::leave(&node).await;
     // What was accepted is durable already; closing only lets go of the files.
     tokio::time::timeout(CLOSE_DEADLINE, node.mirror.close())
@@ -238,6 +244,8 @@ async fn start(
     registry.start(&routing);
     let node = Arc::new(Node {
         shelf: observer.journal.shelf(),
+        slots: Slots::start(&mirror, observer.metrics.slots.clone()),
+        pins: Pins::start(&mirror, shared_store, observer.metrics.pins.clone()),
         observer,
         mirror,
         id,

@@ -6,6 +6,7 @@ mod journal;
 mod leases;
 mod log;
 mod metrics;
+mod slots;
 mod telemetry;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub(crate) use journal::{ById, Journal, Newest, Shelf};
 pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
+pub(crate) use slots::{PinMetrics, SlotMetrics};
 pub(crate) use telemetry::Spans;
 pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
 

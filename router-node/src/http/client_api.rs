@@ -24,7 +24,7 @@ use super::{
 use crate::node::Worker;
 use crate::request::after::After;
 use crate::request::dispatch::Whole;
-use crate::request::facts::Facts;
+use crate::request::facts::{Facts, session};
 use crate::request::leased;
 use crate::request::refuse;
 use crate::request::resolve::shown;
@@ -145,9 +145,15 @@ async fn admit(
         record.model = Some(facts.model.clone());
         record.stream = facts.stream;
     });
+    let ttl_ms = routing.config.settings.session_affinity_ttl_ms;
+    // A lease says where its requests go, whatever their session.
+    let session = (ttl_ms > 0 && lease.is_none())
+        .then(|| session(protocol, request.headers(), &facts.body))
+        .flatten();
     Ok(Admitted {
         protocol,
         facts,
+        session,
         _held: held,
         headers: headers::towards_upstream(request.headers()),
         key,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use shared_proto::clock::Millis;
+use shared_proto::mirror::Health;
 use shared_proto::mirror::hold::{Holder, Place, Pool, Take};
 use shared_proto::roster::{BEAT_MS, LIFETIME_MS, Member, NOTE_VERSION, Note, Role, live_routers};
 use tokio::time::timeout;
@@ -16,6 +17,11 @@ use crate::timer::jittered;
 
 /// A store call that takes longer counts as failed.
 const STORE_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What is asked while somebody waits takes no longer.
+const FIRST_DEADLINE: Duration = Duration::from_millis(250);
+/// A node is new for this long, ms: by then every beat has come round.
+const NEW_MS: u64 = 10_000;
 
 /// Who lives, as last read.
 #[derive(Default)]
@@ -65,6 +71,17 @@ impl Node {
         (members, stale)
     }
 
+    /// Looks who lives, where this node is so new that others may have started
+    /// since it last looked: its share depends on it.
+    pub(crate) async fn look_around(&self) {
+        let now = self.now();
+        let started_at = *self.roster.started_at.get_or_init(|| now);
+        let is_new = now.since(started_at) < NEW_MS;
+        if self.shared_store && is_new && self.mirror.health() == Health::Up {
+            timeout(FIRST_DEADLINE, look(self)).await.ok();
+        }
+    }
+
     fn note(&self, now: Millis) -> Note {
         let in_flight = self.observer.metrics.requests_in_flight.get();
         Note {
@@ -83,6 +100,12 @@ impl Node {
     fn holder(&self) -> Holder {
         Holder(self.id.as_str().into())
     }
+}
+
+/// Tells for the first time, before anybody is served: whoever starts at the
+/// same time has to know.
+pub(super) async fn begin(node: &Node) {
+    timeout(FIRST_DEADLINE, beat(node)).await.ok();
 }
 
 /// Tells and looks for ever.
@@ -108,6 +131,10 @@ async fn beat(node: &Node) {
         tracing::debug!(%error, "the node can't tell that it lives");
         return;
     }
+    look(node).await;
+}
+
+async fn look(node: &Node) {
     match node.mirror.holders(&Pool::Nodes).await {
         Ok(held) => {
             let at = node.now();

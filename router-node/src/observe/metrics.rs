@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::leases::LeaseMetrics;
+use super::slots::{PinMetrics, SlotMetrics};
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -75,6 +76,8 @@ pub(crate) struct Metrics {
     /// Of the coordinator's duties, where this process does them.
     pub(crate) duties: coordinator::Metrics,
     pub(crate) leases: LeaseMetrics,
+    pub(crate) slots: SlotMetrics,
+    pub(crate) pins: PinMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,6 +110,8 @@ impl Metrics {
             cluster: ClusterMetrics::new(),
             duties: coordinator::Metrics::default(),
             leases: LeaseMetrics::default(),
+            slots: SlotMetrics::default(),
+            pins: PinMetrics::default(),
         };
         metrics.register();
         metrics
@@ -203,6 +208,8 @@ impl Metrics {
         self.cluster.register(r);
         self.duties.register(r);
         self.leases.register(r);
+        self.slots.register(r);
+        self.pins.register(r);
     }
 
     /// Counts a finished request.

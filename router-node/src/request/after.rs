@@ -23,6 +23,7 @@ use crate::http::reply::ClientError;
 use crate::lease::passage::Passage;
 use crate::observe::AttemptSpan;
 use crate::routing::InFlight;
+use crate::slots::Ticket;
 
 /// Tells the owners how an attempt ended, and waits for the mirror.
 pub(crate) type Telling = Pin<Box<dyn Future<Output = ()>>>;
@@ -43,6 +44,8 @@ pub(crate) struct After {
     attempts: usize,
     /// Its place in flight, under a lease.
     passage: Option<Passage>,
+    /// Its slot, where the connection has a cap.
+    ticket: Option<Ticket>,
     /// Freed when the attempt is over.
     _in_flight: InFlight,
 }
@@ -63,7 +66,7 @@ impl After {
         });
         Self {
             request: Rc::clone(request),
-            _in_flight: candidate.slot.cell.take(),
+            _in_flight: candidate.slot.cell.take(now),
             candidate,
             began: now,
             started: Instant::now(),
@@ -73,12 +76,18 @@ impl After {
             settled: false,
             attempts: 1,
             passage: None,
+            ticket: None,
         }
     }
 
     /// The attempt goes out under a lease, if it needs one.
     pub(crate) fn under(&mut self, passage: Option<Passage>) {
         self.passage = passage;
+    }
+
+    /// The attempt has a slot until it is over, if the connection has a cap.
+    pub(crate) fn holding(&mut self, ticket: Option<Ticket>) {
+        self.ticket = ticket;
     }
 
     /// Resolves when the lease is lost that it goes out under.

@@ -2,6 +2,7 @@
 //! untouched, byte for byte.
 
 mod scan;
+mod session;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,6 +14,8 @@ use shared_proto::protocol::Protocol;
 
 use crate::http::reply::ClientError;
 use crate::upstream::Body;
+
+pub(crate) use session::session;
 
 /// Up to this size a body is copied into one piece, which costs less than
 /// sending three.

@@ -139,6 +139,9 @@ impl Leased {
         let most = request.routing.config.settings.max_attempts as usize;
         while trace.attempts() < most && self.moves < MAX_MOVES {
             let now = request.worker.now();
+            if picker.is_busy(&self.binding.lease.connection) {
+                return Ok(Picked::Queue);
+            }
             match picker.bound(&self.binding.lease.connection, now) {
                 Pick::Try(candidate) => return Ok(Picked::Go(candidate, None)),
                 Pick::Probe(candidate) => {

@@ -1,6 +1,7 @@
 //! Which connection is tried next, and why the others are not. What is
-//! different under a lease is in [`leased`].
+//! different under a lease is in [`leased`], full connections are in [`aside`].
 
+mod aside;
 mod leased;
 
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use super::resolve::{Target, Targets};
 use super::trace::{Excluded, Trace};
 use crate::lease::Leases;
 use crate::routing::{ProviderSlot, Slot};
+
+pub(crate) use aside::{Busy, Standing};
 
 /// Connections of one provider looked at when none is ready, so that a
 /// refusal can say why; past it only the count is kept.
@@ -48,6 +51,8 @@ pub(crate) struct Picker<'a> {
     leases: Option<&'a Leases>,
     at: usize,
     tried: Vec<ConnectionId>,
+    /// Those that had no room.
+    busy: Vec<Busy>,
     /// Targets that are of no use any more: somebody else probes the provider,
     /// or the provider as a whole failed.
     skipped: Vec<usize>,
@@ -68,6 +73,7 @@ impl<'a> Picker<'a> {
             leases,
             at: 0,
             tried: Vec::new(),
+            busy: Vec::new(),
             skipped: Vec::new(),
             earliest: None,
         }
@@ -108,6 +114,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn restart(&mut self) {
         self.at = 0;
         self.tried.clear();
+        self.busy.clear();
         self.skipped.clear();
         self.earliest = None;
     }
@@ -161,7 +168,7 @@ impl<'a> Picker<'a> {
 
     fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
         let usable = |slot: &&Arc<Slot>| {
-            !self.tried.contains(&slot.connection.id)
+            !self.passes_over(slot)
                 && slot.cell.eligible(now).is_ok()
                 && self.set_aside(slot, now).is_none()
         };
@@ -261,7 +268,7 @@ impl<'a> Picker<'a> {
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
             }
-            if self.tried.contains(&slot.connection.id) {
+            if self.passes_over(slot) {
                 continue;
             }
             explained = explained.saturating_add(1);
@@ -277,7 +284,7 @@ impl<'a> Picker<'a> {
                 detail,
             });
         }
-        if explained == 0 && self.tried.is_empty() {
+        if explained == 0 && self.tried.is_empty() && self.busy.is_empty() {
             trace.exclude(Excluded {
                 provider: target.provider.provider.id.clone(),
                 connection: None,

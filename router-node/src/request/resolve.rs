@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use shared_proto::config::{ApiKey, StrategyName};
+use shared_proto::config::{ApiKey, QueueRules, StrategyName};
 use shared_proto::pick;
 use shared_proto::protocol::Protocol;
 
@@ -56,6 +56,8 @@ pub(crate) struct Targets {
     pub(crate) combo: bool,
     /// How a combo uses them.
     pub(crate) strategy: Option<StrategyName>,
+    /// How a request waits for a slot where all of them are full.
+    pub(crate) queue: QueueRules,
 }
 
 /// Why a model leads nowhere.
@@ -186,11 +188,13 @@ pub(crate) fn find(routing: &Routing, model: &str) -> Result<Targets, Nowhere> {
             foreign: Vec::new(),
             combo: true,
             strategy: Some(combo.strategy),
+            queue: combo.queue,
         });
     }
+    let queue = routing.config.settings.queue;
     if let Some((provider, name)) = model.split_once('/').filter(|(_, name)| !name.is_empty()) {
         if let Some(slot) = routing.providers.get(provider) {
-            return Ok(plain(vec![Arc::clone(slot)], name));
+            return Ok(plain(vec![Arc::clone(slot)], name, queue));
         }
         let known = routing.config.providers.contains_key(provider);
         if known && routing.providers_of(model).is_empty() {
@@ -202,10 +206,10 @@ pub(crate) fn find(routing: &Routing, model: &str) -> Result<Targets, Nowhere> {
     if providers.is_empty() {
         return Err(Nowhere::Unknown);
     }
-    Ok(plain(providers, model))
+    Ok(plain(providers, model, queue))
 }
 
-fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str) -> Targets {
+fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str, queue: QueueRules) -> Targets {
     let model: Arc<str> = model.into();
     let list = providers
         .into_iter()
@@ -220,6 +224,7 @@ fn plain(providers: Vec<Arc<ProviderSlot>>, model: &str) -> Targets {
         foreign: Vec::new(),
         combo: false,
         strategy: None,
+        queue,
     }
 }
 

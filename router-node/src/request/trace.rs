@@ -168,6 +168,9 @@ pub(crate) struct Record {
     pub(crate) more_excluded: u64,
     /// Waits for a cooling connection, ms.
     pub(crate) waits_ms: Vec<u64>,
+    /// Time in queues for a slot, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queued_ms: Option<u64>,
     /// The status that the client saw.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
@@ -225,6 +228,7 @@ impl Trace {
                 excluded: Vec::new(),
                 more_excluded: 0,
                 waits_ms: Vec::new(),
+                queued_ms: None,
                 status: None,
                 error: None,
                 usage: None,
@@ -268,6 +272,20 @@ impl Trace {
             record.excluded.clear();
             record.more_excluded = 0;
         });
+    }
+
+    /// Notes time spent in a queue for a slot.
+    pub(crate) fn queued(&mut self, wait: Duration) {
+        self.edit(|record| {
+            let before = record.queued_ms.unwrap_or(0);
+            record.queued_ms = Some(before.saturating_add(millis(wait)));
+        });
+    }
+
+    /// Takes back that a connection was passed over: it is called after all.
+    pub(crate) fn include(&mut self, connection: &ConnectionId, model: &str) {
+        let same = |e: &Excluded| e.connection.as_ref() == Some(connection) && &*e.model == model;
+        self.edit(|record| record.excluded.retain(|e| !same(e)));
     }
 
     /// Notes a candidate that was not tried, and why. One that was already

@@ -12,6 +12,8 @@ use shared_proto::health::{Blocked, ConnectionHealth};
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::mirror::key::Key;
 use shared_proto::pick::ready::ReadyIndex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::Alarm;
 use crate::actor::owner::{Owner, Publish};
@@ -36,6 +38,12 @@ pub(crate) struct ConnectionCell {
     in_flight: AtomicU32,
     /// Order of last use among all connections of this node; 0 is never.
     last_used: AtomicU64,
+    /// When that was, ms of the store's time.
+    used_at: AtomicU64,
+    /// How often it was heard of that it rests.
+    rests: AtomicU64,
+    /// Wakes those who wait here for a slot.
+    freed: Notify,
     placements: ArcSwap<Vec<Placement>>,
     owner: OnceLock<Addr<ConnectionOwner>>,
 }
@@ -64,11 +72,39 @@ impl ConnectionCell {
         self.last_used.load(Ordering::Relaxed)
     }
 
-    /// Takes it for one request: it goes behind its equals until the next use
-    /// of the others, and counts as loaded until the result is dropped.
-    pub(crate) fn take(self: &Arc<Self>) -> InFlight {
+    /// When it was last used on this node; `None` is never.
+    pub(crate) fn used_at(&self) -> Option<Millis> {
+        let used_at = self.used_at.load(Ordering::Relaxed);
+        (used_at > 0).then(|| Millis::from_epoch_ms(used_at))
+    }
+
+    /// How often this node heard that it may not be used: whoever sees another
+    /// number than before missed nothing else.
+    pub(crate) fn rests(&self) -> u64 {
+        self.rests.load(Ordering::Relaxed)
+    }
+
+    /// Tells those who wait here that a slot is free.
+    pub(crate) fn slot_freed(&self) {
+        self.freed.notify_waiters();
+    }
+
+    /// Resolves when a slot is freed by this node after the call.
+    pub(crate) fn next_freed(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
+    /// Notes a use at `now`.
+    pub(crate) fn note_use(&self, now: Millis) {
         let use_number = USES.fetch_add(1, Ordering::Relaxed);
         self.last_used.store(use_number, Ordering::Relaxed);
+        self.used_at.fetch_max(now.as_epoch_ms(), Ordering::Relaxed);
+    }
+
+    /// Takes it for one request: it goes behind its equals until the next use
+    /// of the others, and counts as loaded until the result is dropped.
+    pub(crate) fn take(self: &Arc<Self>, now: Millis) -> InFlight {
+        self.note_use(now);
         for placement in self.placements.load().iter() {
             placement.index.touch(placement.leaf);
         }
@@ -119,6 +155,9 @@ pub(crate) struct PublishHealth(pub(crate) Arc<ConnectionCell>);
 impl Publish<ConnectionHealth> for PublishHealth {
     fn publish(&mut self, state: &ConnectionHealth, now: Millis) {
         self.0.health.store(Arc::new(state.clone()));
+        if state.eligible(now).is_err() {
+            self.0.rests.fetch_add(1, Ordering::Relaxed);
+        }
         self.0.mark(now);
     }
 }

@@ -4,8 +4,8 @@ use crate::failure::Profile;
 use crate::lease::LeaseRules;
 
 use super::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings, Timeouts,
-    WaitForCooldown,
+    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
+    Settings, Timeouts, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -59,6 +59,8 @@ impl Default for Settings {
             auto_disable_banned_accounts: false,
             max_attempts: 30,
             leases: LeaseRules::default(),
+            session_affinity_ttl_ms: 0,
+            queue: QueueRules::default(),
         }
     }
 }

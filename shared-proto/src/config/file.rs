@@ -16,7 +16,7 @@ mod words;
 
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
-    Signal, WaitForCooldown,
+    Signal, Switch, WaitForCooldown,
 };
 pub(crate) use words::{Auth, AuthHeader, Instant, OneOrMany, ProfileName, ProtocolName, Secret};
 
@@ -187,7 +187,7 @@ pub(crate) struct Connection {
     /// The models it serves: exact names, or a prefix and `*`. Empty: whatever the provider serves.
     pub(crate) models: Option<Vec<String>>,
     /// Requests at a time over the whole cluster. 0: no limit.
-    #[schemars(range(min = 0, max = 100_000), extend("x-notYet" = [0]))]
+    #[schemars(range(min = 0, max = 100_000))]
     pub(crate) max_concurrent: Option<u64>,
     /// Proxy of its upstream calls: http://, https:// or socks5://.
     pub(crate) proxy_url: Option<Secret>,
@@ -259,9 +259,21 @@ pub(crate) struct Combo {
     #[schemars(required)]
     pub(crate) targets: Option<Vec<Target>>,
     /// Parameters of the strategy.
-    #[schemars(extend("x-notYet" = true))]
-    #[expect(dead_code, reason = "accepted; not acted on yet")]
-    pub(crate) config: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(crate) config: Option<ComboConfig>,
+}
+
+/// Parameters of a combo. This version acts on those of the queue for a slot.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("additionalProperties" = {"x-notYet": true}))]
+pub(crate) struct ComboConfig {
+    /// How long a request waits for a slot of a full connection before it goes without one, ms.
+    /// Default 30000.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    pub(crate) queue_timeout_ms: Option<u64>,
+    /// Requests that wait for one connection; one more goes without a slot. Default 20.
+    #[schemars(range(min = 0, max = 100))]
+    pub(crate) queue_depth: Option<u64>,
 }
 
 /// One target of a combo.

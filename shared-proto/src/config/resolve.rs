@@ -67,7 +67,8 @@ pub(super) fn config(
     }
     zero::add_simulated(&mut connections);
     let world = World::new(&providers, &connections);
-    let combos = combo::resolve(file.combos.as_deref().unwrap_or_default(), &world, context);
+    let combos = file.combos.as_deref().unwrap_or_default();
+    let combos = combo::resolve(combos, settings.queue, &world, context);
     let api_keys = key::resolve(
         file.api_keys.as_deref().unwrap_or_default(),
         &world,

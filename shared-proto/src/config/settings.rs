@@ -26,6 +26,32 @@ pub struct Settings {
     pub max_attempts: u32,
     /// How session leases last, end and are handed over.
     pub leases: LeaseRules,
+    /// How long a session stays pinned to its connection after its last request, ms; 0 is off.
+    pub session_affinity_ttl_ms: u64,
+    /// How requests wait for a slot where no combo says otherwise.
+    pub queue: QueueRules,
+}
+
+/// How a request waits for a slot of a connection with `maxConcurrent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRules {
+    /// Whether requests wait at all; otherwise they go without a slot at once.
+    pub enabled: bool,
+    /// Longest wait of one request, ms; after it the request goes without a slot.
+    pub timeout_ms: u64,
+    /// Requests that wait for one connection, over the whole cluster; one more
+    /// goes without a slot.
+    pub depth: u32,
+}
+
+impl Default for QueueRules {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            timeout_ms: 30_000,
+            depth: 20,
+        }
+    }
 }
 
 /// When and for how long one model of a connection is locked.

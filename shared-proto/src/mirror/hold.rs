@@ -21,7 +21,7 @@ use super::Unreachable;
 use super::commit::Guard;
 use super::record::Record;
 use crate::clock::Millis;
-use crate::id::ConnectionId;
+use crate::id::{ConnectionId, ProviderId};
 
 /// Longest name of a holder, in bytes.
 pub const MAX_HOLDER_BYTES: usize = 128;
@@ -43,6 +43,9 @@ pub enum Pool {
     Leased(ConnectionId),
     /// Nodes and coordinators that live.
     Nodes,
+    /// Connections of a provider by when sessions were last given to them; each
+    /// connection is the holder of that name.
+    Uses(ProviderId),
 }
 
 /// Who holds: unique in its pool, made by the caller (a node's id and a
@@ -118,7 +121,7 @@ pub enum Taken {
 }
 
 /// One hold, as kept or given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Which pool.
     pub pool: Pool,

@@ -178,6 +178,7 @@ impl Keyspace {
             Pool::Slots(id) => format!("slots:{}", escape(id.as_str())),
             Pool::Leased(id) => format!("leased:{}", escape(id.as_str())),
             Pool::Nodes => "nodes".to_owned(),
+            Pool::Uses(id) => format!("uses:{}", escape(id.as_str())),
         };
         format!("{}+{part}:{name}", self.head)
     }

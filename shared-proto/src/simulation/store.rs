@@ -206,6 +206,6 @@ impl Store {
 fn leased(pool: &Pool) -> ConnectionId {
     match pool {
         Pool::Leased(connection) => connection.clone(),
-        Pool::Slots(_) | Pool::Nodes => panic!("not a pool of leases: {pool:?}"),
+        Pool::Slots(_) | Pool::Nodes | Pool::Uses(_) => panic!("not a pool of leases: {pool:?}"),
     }
 }

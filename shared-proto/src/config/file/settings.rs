@@ -33,8 +33,11 @@ pub(crate) struct Settings {
     #[schemars(extend("x-notYet" = true))]
     pub(crate) probe_can_disable: Option<bool>,
     /// How long a conversation stays on its connection, ms; 0 is off. Default 0.
-    #[schemars(range(min = 0, max = 2_592_000_000_u64), extend("x-notYet" = [0]))]
+    #[schemars(range(min = 0, max = 2_592_000_000_u64))]
     pub(crate) session_affinity_ttl_ms: Option<u64>,
+    /// Former name of `sessionAffinityTtlMs`; counts where that one is absent.
+    #[schemars(range(min = 0, max = 2_592_000_000_u64))]
+    pub(crate) codex_session_affinity_ttl_ms: Option<u64>,
     /// Successes before round-robin moves on.
     #[schemars(range(min = 0, max = 1000), extend("x-notYet" = true))]
     pub(crate) sticky_round_robin_limit: Option<u64>,
@@ -44,9 +47,8 @@ pub(crate) struct Settings {
     /// How an account is chosen inside a provider. Default fill-first.
     #[schemars(extend("x-notYet" = ["fill-first"]))]
     pub(crate) fallback_strategy: Option<String>,
-    /// Defaults for every combo's `config`.
-    #[schemars(extend("x-notYet" = true))]
-    pub(crate) combo_defaults: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Defaults for every combo's `config`. Plain models take the queue for a slot from here.
+    pub(crate) combo_defaults: Option<super::ComboConfig>,
     /// Exclusive session leases.
     pub(crate) leases: Option<Leases>,
     /// The operator's own error rules, by provider.
@@ -72,8 +74,7 @@ pub(crate) struct Resilience {
     /// Waiting inside a request until a combo's target comes back.
     #[schemars(extend("x-notYet" = true))]
     pub(crate) combo_cooldown_wait: Option<Budgets>,
-    /// Slots of shared quotas.
-    #[schemars(extend("x-notYet" = true))]
+    /// Whether requests wait for a slot of a full connection. Default on; off, they go without one.
     pub(crate) quota_share_concurrency_limit: Option<Switch>,
     /// The window gate in front of a provider.
     #[schemars(extend("x-notYet" = true))]

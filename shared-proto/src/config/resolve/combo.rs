@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::id::{ConnectionId, ProviderId};
 
 use super::super::problem::{Path, nearest, shorten};
-use super::super::{Combo, StrategyName, Target, file};
+use super::super::{Combo, QueueRules, StrategyName, Target, file};
 use super::{Context, NameRule, World, check_name};
 
 /// Every strategy's name. This version has the first.
@@ -40,6 +40,7 @@ const COMBO_NAME: NameRule = NameRule {
 /// Resolves the combos.
 pub(super) fn resolve(
     given: &[file::Combo],
+    queue: QueueRules,
     world: &World<'_>,
     context: &mut Context<'_, '_>,
 ) -> Vec<Combo> {
@@ -76,9 +77,21 @@ pub(super) fn resolve(
             name: combo.name.clone().unwrap_or_default(),
             strategy: StrategyName::Priority,
             targets,
+            queue: waiting(combo.config.as_ref(), queue),
         });
     }
     combos
+}
+
+/// How requests of a combo wait for a slot: what it says, over `before`.
+pub(super) fn waiting(given: Option<&file::ComboConfig>, before: QueueRules) -> QueueRules {
+    let timeout_ms = given.and_then(|given| given.queue_timeout_ms);
+    let depth = given.and_then(|given| u32::try_from(given.queue_depth?).ok());
+    QueueRules {
+        enabled: before.enabled,
+        timeout_ms: timeout_ms.unwrap_or(before.timeout_ms),
+        depth: depth.unwrap_or(before.depth),
+    }
 }
 
 /// A combo may take the place of a model on purpose, but should not by accident.

@@ -6,10 +6,10 @@ use super::super::problem::Path;
 use super::super::report::Origin;
 use super::super::yaml::{Value, scalar};
 use super::super::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings,
-    WaitForCooldown, shape,
+    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
+    Settings, WaitForCooldown, shape,
 };
-use super::Context;
+use super::{Context, combo};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -62,6 +62,28 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
             .unwrap_or(built_in.auto_disable_banned_accounts),
         max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
         leases: leases(&given.leases.unwrap_or_default(), built_in.leases),
+        session_affinity_ttl_ms: given
+            .session_affinity_ttl_ms
+            .or(given.codex_session_affinity_ttl_ms)
+            .unwrap_or(built_in.session_affinity_ttl_ms),
+        queue: queue(
+            given.combo_defaults.as_ref(),
+            resilience.quota_share_concurrency_limit.as_ref(),
+            built_in.queue,
+        ),
+    }
+}
+
+/// The queue for a slot: the defaults of combos, and its one switch.
+fn queue(
+    defaults: Option<&file::ComboConfig>,
+    switch: Option<&file::Switch>,
+    built_in: QueueRules,
+) -> QueueRules {
+    let enabled = switch.and_then(|switch| switch.enabled);
+    QueueRules {
+        enabled: enabled.unwrap_or(built_in.enabled),
+        ..combo::waiting(defaults, built_in)
     }
 }
 

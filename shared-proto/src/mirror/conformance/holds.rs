@@ -279,6 +279,7 @@ pub async fn holders_are_listed(backend: &dyn Backend) {
         Pool::Slots("{}%".into()),
         Pool::Leased("a".into()),
         Pool::Nodes,
+        Pool::Uses("a".into()),
     ];
     let holders = ["", " ", "%41", "A", "a", "a\0b", "node-1:7", "{x}", "é😀"];
     let mut expected = vec![Vec::new(); pools.len()];
