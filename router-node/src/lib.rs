@@ -8,6 +8,7 @@
 //! | call an upstream | `upstream`, `simulated` |
 //! | own the state of connections and breakers | `actor` |
 //! | session leases: fence, table, what is in flight | `lease` |
+//! | OAuth tokens: present, refresh, store | `token` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
 //! | log, metrics, recent requests, traces | `observe` |
@@ -23,5 +24,6 @@ mod request;
 mod routing;
 mod simulated;
 mod timer;
+mod token;
 mod upstream;
 mod welcome;

@@ -7,6 +7,7 @@ mod leases;
 mod log;
 mod metrics;
 mod telemetry;
+mod tokens;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 pub(crate) use telemetry::Spans;
+pub(crate) use tokens::TokenMetrics;
 pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
 
 use crate::request::trace::Record;

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
 use super::leases::LeaseMetrics;
+use super::tokens::TokenMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -75,6 +76,7 @@ pub(crate) struct Metrics {
     /// Of the coordinator's duties, where this process does them.
     pub(crate) duties: coordinator::Metrics,
     pub(crate) leases: LeaseMetrics,
+    pub(crate) tokens: TokenMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,6 +109,7 @@ impl Metrics {
             cluster: ClusterMetrics::new(),
             duties: coordinator::Metrics::default(),
             leases: LeaseMetrics::default(),
+            tokens: TokenMetrics::default(),
         };
         metrics.register();
         metrics
@@ -203,6 +206,7 @@ impl Metrics {
         self.cluster.register(r);
         self.duties.register(r);
         self.leases.register(r);
+        self.tokens.register(r);
     }
 
     /// Counts a finished request.

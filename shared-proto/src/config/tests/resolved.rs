@@ -189,14 +189,19 @@ fn node_id_and_secret_key_come_from_variables() {
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
     ] {
         let config = load_text("{}", &env(key)).unwrap().config;
-        let secret = config.secret_key.unwrap();
-        assert_eq!(secret.expose_secret()[..4], [0, 1, 2, 3]);
+        // What stands for it is told from no other's key.
+        assert_eq!(format!("{:?}", config.secret_keys.unwrap()), "[\"a8bd\"]");
         assert_eq!(config.node_id.unwrap().as_str(), "node-1");
     }
     let url_safe = "_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-8=";
     assert!(load_text("{}", &env(url_safe)).is_ok());
+    let both = format!("{url_safe} , AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
+    let both = load_text("{}", &env(&both)).unwrap().config;
+    let both = format!("{:?}", both.secret_keys.unwrap());
+    assert!(both.ends_with("a8bd\"]") && both.len() == 40, "{both}");
     for key in [
         "AAEC",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=,AAEC",
         "not base64 at all",
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gIQ==",
     ] {
