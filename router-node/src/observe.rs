@@ -16,8 +16,8 @@ pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 pub(crate) use telemetry::Spans;
-pub(crate) use tokens::TokenMetrics;
 pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
+pub(crate) use tokens::TokenMetrics;
 
 use crate::request::trace::Record;
 

@@ -20,7 +20,7 @@ use shared_proto::clock::Millis;
 use shared_proto::config::{Config, Connection, Provider};
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::mirror::Mirror;
-use shared_proto::token::{self, Keyring, Nonce, TokenEndpoint, Tokens};
+use shared_proto::token::{self, Keyring, Nonce, Status, TokenEndpoint, Tokens};
 use tokio::sync::watch;
 
 use crate::observe::TokenMetrics;
@@ -95,7 +95,11 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// What `connection` needs to be refreshed, if it has it.
-    pub(crate) fn of(config: &Config, provider: &Provider, connection: &Connection) -> Option<Self> {
+    pub(crate) fn of(
+        config: &Config,
+        provider: &Provider,
+        connection: &Connection,
+    ) -> Option<Self> {
         config.secret_keys.as_ref()?;
         let endpoint = provider.token_endpoint.clone()?;
         let configured = connection.credential.refreshable()?;
@@ -112,6 +116,14 @@ impl Setup {
             connect_ms: provider.timeouts.connect_ms,
             proxy: connection.proxy_url.clone(),
         })
+    }
+
+    /// How its tokens stand as configured.
+    fn status(&self) -> Status {
+        Status {
+            expires_at: self.expires_at,
+            ..Status::default()
+        }
     }
 }
 

@@ -303,8 +303,9 @@ impl Credential {
                 access_token,
                 expires_at_ms,
                 ..
-            } => expires_at_ms
-                .or_else(|| token::told_expiry(access_token).map(Millis::as_epoch_ms)),
+            } => {
+                expires_at_ms.or_else(|| token::told_expiry(access_token).map(Millis::as_epoch_ms))
+            }
             Self::None | Self::ApiKey(_) => None,
         }
     }

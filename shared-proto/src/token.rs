@@ -63,11 +63,11 @@ pub use settle::{End, Read, Seen, Settle, Spent, Unusable, restore, settle, take
 pub const LEAD_MS: u64 = 300_000;
 
 /// Longest call to a token endpoint, connecting included, in ms.
-pub const CALL_MS: u64 = 20_000;
+pub const CALL_MS: u64 = 10_000;
 
 /// How long the lock on refreshing is held at most, in ms; more than
 /// [`CALL_MS`] and the commit after it.
-pub const LOCK_MS: u64 = 30_000;
+pub const LOCK_MS: u64 = 15_000;
 
 /// An access token this young, in ms, that is refused is not refreshed again:
 /// the refusal means something else.

@@ -241,7 +241,10 @@ impl Registry {
     /// Tokens of connections that are gone or switched off are left alone.
     fn forget_tokens(&self, routing: &Routing) {
         let cells = self.cells.borrow();
-        for id in cells.refreshed().filter(|id| !routing.slots.contains_key(*id)) {
+        for id in cells
+            .refreshed()
+            .filter(|id| !routing.slots.contains_key(*id))
+        {
             if let Some(refresher) = cells.refresher(id) {
                 refresher.do_send(NewSetup(None));
             }

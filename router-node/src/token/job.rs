@@ -115,7 +115,10 @@ impl Job {
             let Some(lock) = taken.first().map(|committed| committed.revision) else {
                 return Err(Ended::Away);
             };
-            seen.lock = Read::nothing(Expected::Revision(lock));
+            seen.lock = Read {
+                expires_at: Some(now.plus(LOCK_MS)),
+                ..Read::nothing(Expected::Revision(lock))
+            };
             if let Some(committed) = taken.get(1) {
                 seen.tokens.expected = Expected::Revision(committed.revision);
                 let before = seen.tokens.state.take().unwrap_or_default();
@@ -220,7 +223,8 @@ impl Job {
                 return Ok(ended);
             }
             match self.read().await {
-                Ok(read) if answered.is_ok() => {
+                // Others came first: it is judged again at once.
+                Ok(read) if answered.is_ok() && granted => {
                     *seen = read;
                     continue;
                 }
@@ -267,8 +271,7 @@ impl Job {
     /// What is stored, what was sealed under an older key sealed anew.
     fn renewed(&self, seen: &Seen) -> Seen {
         let mut renewed = seen.clone();
-        if let (Some(keyring), Some(tokens)) = (&self.shared.keyring, &seen.tokens.state)
-        {
+        if let (Some(keyring), Some(tokens)) = (&self.shared.keyring, &seen.tokens.state) {
             let connection = &self.setup.connection;
             renewed.tokens.state = Some(keyring.renewed(connection, tokens, &mut nonce));
         }
@@ -306,11 +309,7 @@ impl Job {
 
     /// The line of the credential as configured.
     fn configured(&self) -> Result<Line, Ended> {
-        let status = Status {
-            expires_at: self.setup.expires_at,
-            ..Status::default()
-        };
-        self.line(status, &self.setup.configured)
+        self.line(self.setup.status(), &self.setup.configured)
     }
 
     fn line(&self, status: Status, tokens: &Tokens) -> Result<Line, Ended> {
@@ -329,7 +328,8 @@ impl Job {
 
     fn open(&self, line: &Line) -> Result<Tokens, Ended> {
         let keyring = self.shared.keyring.as_ref();
-        let opened = keyring.and_then(|keys| keys.open(self.place(&line.status), &line.sealed).ok());
+        let opened =
+            keyring.and_then(|keys| keys.open(self.place(&line.status), &line.sealed).ok());
         opened.ok_or(Ended::Locked("they can't be decrypted"))
     }
 

@@ -116,13 +116,9 @@ impl Refresher {
 
     /// The tokens' state as it is known here.
     fn status(&self) -> Status {
-        let configured = || Status {
-            expires_at: self.setup.as_ref().and_then(|setup| setup.expires_at),
-            ..Status::default()
-        };
-        self.line
-            .as_ref()
-            .map_or_else(configured, |line| line.status.clone())
+        let configured = || self.setup.as_ref().map(|setup| setup.status());
+        let line = self.line.as_ref().map(|line| line.status.clone());
+        line.or_else(configured).unwrap_or_default()
     }
 
     fn forgiven_at(&self) -> Option<Millis> {
@@ -188,16 +184,17 @@ impl Refresher {
             self.cell.token.publish(None);
             return;
         };
-        let status = self.status();
-        let tokens = match self.opened(&setup) {
-            Ok(tokens) => tokens,
-            Err(SealError::UnknownKey) => {
-                self.lock("they are encrypted with a key that OMNIROUTE_SECRET_KEY does not list");
-                setup.configured.clone()
-            }
-            Err(SealError::Damaged) => {
-                self.lock("they are damaged");
-                setup.configured.clone()
+        let (status, tokens) = match self.opened(&setup) {
+            Ok(tokens) => (self.status(), tokens),
+            Err(why) => {
+                self.lock(match why {
+                    SealError::UnknownKey => {
+                        "they are encrypted with a key that OMNIROUTE_SECRET_KEY does not list"
+                    }
+                    SealError::Damaged => "they are damaged",
+                });
+                // What is configured may still be good; its end tells.
+                (setup.status(), setup.configured.clone())
             }
         };
         let mut bearer = Bearer::new(setup.mark, status, tokens);
@@ -298,7 +295,9 @@ impl Refresher {
         let now = self.shared.mirror.now();
         let others_work = self.busy_until.is_some_and(|until| until > now);
         let may = !self.working && !others_work && self.locked.is_none() && self.away == 0;
-        if may && let Some((cause, generation)) = self.waiting.first().map(|w| (w.cause, w.generation)) {
+        if may
+            && let Some((cause, generation)) = self.waiting.first().map(|w| (w.cause, w.generation))
+        {
             self.work(cause, generation, ctx);
         }
         if may && !self.working && !self.is_terminal() && self.is_due(now) {

@@ -168,7 +168,9 @@ pub fn take(
             key: Key::Token(connection.clone()),
             revision,
         }),
-        None => taking.commits.push(put(connection, seen, &seen.with(line.clone()))?),
+        None => taking
+            .commits
+            .push(put(connection, seen, &seen.with(line.clone()))?),
     }
     Ok(taking)
 }
@@ -184,7 +186,8 @@ pub fn settle(
 ) -> Result<Settle, BodyError> {
     let mark = spent.line.mark;
     let newer = seen.generation(mark) > spent.line.status.generation;
-    let held = seen.lock.revision() == Some(spent.lock);
+    let ours = seen.lock.revision() == Some(spent.lock);
+    let held = ours && seen.lock.expires_at.is_some_and(|at| at > now);
     let lock = Key::Refresh(connection.clone());
     let (line, guards) = match end {
         End::Granted(line) if !newer => (line.clone(), Vec::new()),
@@ -193,7 +196,10 @@ pub fn settle(
                 key: lock.clone(),
                 revision: spent.lock,
             };
-            (troubled(seen.line(mark).unwrap_or(&spent.line), end, now), vec![guard])
+            (
+                troubled(seen.line(mark).unwrap_or(&spent.line), end, now),
+                vec![guard],
+            )
         }
         End::Granted(_) | End::Refused { .. } | End::Failed { .. } => {
             return Ok(Settle::Superseded);
@@ -201,7 +207,7 @@ pub fn settle(
     };
     let tokens = seen.with(line);
     let mut commits = vec![put(connection, seen, &tokens)?];
-    if held {
+    if ours {
         commits.push(Commit::delete(lock, spent.lock, RefreshLock::VERSION));
     }
     let transaction = Transaction {
@@ -230,11 +236,7 @@ pub fn restore(
     Ok(Some(put(connection, seen, &seen.with(known))?.into()))
 }
 
-fn put(
-    connection: &ConnectionId,
-    seen: &Seen,
-    tokens: &StoredTokens,
-) -> Result<Commit, BodyError> {
+fn put(connection: &ConnectionId, seen: &Seen, tokens: &StoredTokens) -> Result<Commit, BodyError> {
     let key = Key::Token(connection.clone());
     Commit::put(key, seen.tokens.expected, tokens)
 }
