@@ -17,6 +17,7 @@ pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod trace;
 pub(crate) mod transition;
+mod unsent;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -13,11 +13,11 @@ use cluster_tests::reply::{Gate, Reply};
 use cluster_tests::tokens::{SECRET, TokenEndpoint, Turn, in_ms, tokens};
 use cluster_tests::wait::{eventually, let_time_pass};
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::tokens_refresh::{LONG, ask};
 
-async fn cluster(endpoint: &TokenEndpoint, expires_at: Option<Value>) -> Cluster {
+async fn cluster(endpoint: &TokenEndpoint, expires_at: Option<i64>) -> Cluster {
     let plan = Plan::of(2).redis(redis::Setup::durable());
     let plan = plan.env(0, "OMNIROUTE_SECRET_KEY", SECRET);
     let plan = plan.env(1, "OMNIROUTE_SECRET_KEY", SECRET);
@@ -221,7 +221,7 @@ async fn nodes_with_different_credentials_do_not_fight() {
     for node in &cluster.nodes {
         uses(&cluster, node, "a.1").await;
     }
-    let entry = tokens("b", 0, in_ms(-1000).as_ref());
+    let entry = tokens("b", 0, in_ms(-1000));
     let mut one = json!({"id": "a", "provider": "plan"});
     one["oauth"] = entry["oauth"].clone();
     let changed = cluster.config_of(0).set(&["connections"], json!([one]));

@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    pub(crate) fn config(&self, accounts: &[&str], expires_at: Option<Value>) -> Config {
+    pub(crate) fn config(&self, accounts: &[&str], expires_at: Option<i64>) -> Config {
         self.endpoint
             .config(&self.upstream.url(), accounts, expires_at)
     }

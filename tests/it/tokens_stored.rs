@@ -41,7 +41,7 @@ async fn they_outlive_a_kill() {
 async fn what_the_operator_writes_goes_before_what_is_stored() {
     let world = World::new().await;
     let node = node_refreshed(&world, &ended(&world), SECRET).await;
-    let entry = tokens("new", 0, in_ms(LONG).as_ref());
+    let entry = tokens("new", 0, in_ms(LONG));
     let mut one = json!({"id": "a", "provider": "plan"});
     one["oauth"] = entry["oauth"].clone();
     let changed = ended(&world).set(&["connections"], json!([one]));

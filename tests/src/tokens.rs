@@ -4,6 +4,7 @@
 //! otherwise.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
@@ -121,7 +122,7 @@ impl TokenEndpoint {
 
     /// A configuration with accounts at a provider `plan`, whose access tokens
     /// end at `expires_at`, or nobody knows when.
-    pub fn config(&self, upstream: &str, accounts: &[&str], expires_at: Option<Value>) -> Config {
+    pub fn config(&self, upstream: &str, accounts: &[&str], expires_at: Option<i64>) -> Config {
         let more = json!({
             "auth": "oauth",
             "oauth": {"tokenUrl": self.url(), "clientId": "the-client"},
@@ -130,7 +131,7 @@ impl TokenEndpoint {
             .provider_with("plan", "openai", upstream, more)
             .no_waiting();
         accounts.iter().fold(config, |config, account| {
-            config.connection_with(account, "plan", tokens(account, 0, expires_at.as_ref()))
+            config.connection_with(account, "plan", tokens(account, 0, expires_at))
         })
     }
 
@@ -173,21 +174,21 @@ impl TokenEndpoint {
 }
 
 /// The `oauth` of an account after `n` grants.
-pub fn tokens(account: &str, n: u64, expires_at: Option<&Value>) -> Value {
+pub fn tokens(account: &str, n: u64, expires_at: Option<i64>) -> Value {
     let access = upstream_key(&format!("{account}.{n}"));
     let mut oauth =
         json!({"accessToken": access, "refreshToken": format!("refresh-{account}.{n}")});
     if let Some(at) = expires_at {
-        oauth["expiresAt"] = at.clone();
+        oauth["expiresAt"] = json!(at);
     }
     json!({"oauth": oauth})
 }
 
 /// A time for `expiresAt`, from now, in ms.
-pub fn in_ms(from_now: i64) -> Option<Value> {
+pub fn in_ms(from_now: i64) -> Option<i64> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = i64::try_from(now.unwrap().as_millis()).unwrap();
-    Some(json!(now + from_now))
+    Some(now + from_now)
 }
 
 impl State {
@@ -206,7 +207,7 @@ impl State {
         };
         let granted = self.granted.entry(account.to_owned()).or_default();
         let good = if self.rotates { n == *granted } else { n == 0 };
-        if !good && !(self.reusable && n < *granted) {
+        if !(good || self.reusable && n < *granted) {
             return refused;
         }
         *granted += 1;
@@ -266,7 +267,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
         "HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n"
     );
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        write!(head, "{name}: {value}\r\n").unwrap();
     }
     stream
         .write_all(format!("{head}\r\n{body}").as_bytes())

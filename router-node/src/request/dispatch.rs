@@ -24,6 +24,7 @@ use super::Admitted;
 use super::facts::Facts;
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
+use super::unsent::{transport, unsent};
 use crate::http::headers;
 use crate::simulated;
 use crate::timer::{after, limit};
@@ -37,6 +38,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol's version when the client names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// The header that an attempt proves itself with.
+type Shown<'a> = Option<&'a (HeaderName, HeaderValue)>;
 
 /// What every attempt of one request shares.
 pub(crate) struct Call<'a> {
@@ -93,7 +97,7 @@ impl<'a> Call<'a> {
     pub(crate) async fn dispatch(
         &self,
         candidate: &Candidate,
-        credential: Option<&(HeaderName, HeaderValue)>,
+        credential: Shown<'_>,
         now: Millis,
     ) -> Result<Success, Failed> {
         let total = limit(candidate.slot.provider.timeouts.total_ms);
@@ -123,7 +127,7 @@ impl<'a> Call<'a> {
     async fn send(
         &self,
         candidate: &Candidate,
-        credential: Option<&(HeaderName, HeaderValue)>,
+        credential: Shown<'_>,
     ) -> Result<Answer, SendError> {
         let slot = &candidate.slot;
         if slot.simulated() {
@@ -150,7 +154,7 @@ impl<'a> Call<'a> {
     async fn call(
         &self,
         candidate: &Candidate,
-        credential: Option<&(HeaderName, HeaderValue)>,
+        credential: Shown<'_>,
     ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
         let slot = &candidate.slot;
         let timeouts = &slot.provider.timeouts;
@@ -176,7 +180,7 @@ impl<'a> Call<'a> {
     fn request(
         &self,
         candidate: &Candidate,
-        credential: Option<&(HeaderName, HeaderValue)>,
+        credential: Shown<'_>,
     ) -> Option<Request<crate::upstream::Body>> {
         let slot = &candidate.slot;
         let uri = slot.url(self.protocol)?.clone();
@@ -381,26 +385,4 @@ fn rested(mut failure: Failure) -> Failure {
         failure.blame = Blame::Connection;
     }
     failure
-}
-
-fn unsent(error: SendError) -> Failed {
-    let kind = match error {
-        SendError::ConnectFailed => TransportFailure::ConnectFailed,
-        SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
-        SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
-        SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
-        SendError::Stale | SendError::Reset => TransportFailure::Reset,
-    };
-    Failed {
-        stale: matches!(error, SendError::Stale),
-        ..transport(kind)
-    }
-}
-
-fn transport(kind: TransportFailure) -> Failed {
-    Failed {
-        status: None,
-        failure: classify::transport_failure(kind),
-        stale: false,
-    }
 }

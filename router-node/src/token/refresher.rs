@@ -1,42 +1,32 @@
 //! The actor that owns what this node knows of an account's tokens.
 
+mod news;
+mod pace;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::prelude::*;
 use shared_proto::clock::Millis;
 use shared_proto::failure::Terminal;
 use shared_proto::health::{ConnectionHealth, HealthEvent};
-use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::record::Revision;
 use shared_proto::token::{
-    Ask as Question, Cause, Judgement, Line, Place, REFUSED_RULE, Read, SealError, Status,
-    StoredTokens, Tokens, due_at, judge, refused,
+    Ask as Question, Cause, Judgement, Line, Place, REFUSED_RULE, SealError, Status, StoredTokens,
+    Tokens, judge, refused,
 };
 use tokio::sync::oneshot;
 
 use super::cell::Bearer;
 use super::job::{Done, Ended, Job};
 use super::{Setup, Shared};
-use crate::actor::owner::{Heard, Report, StoreIsBack, Stored};
+use crate::actor::owner::{Report, Stored};
 use crate::routing::ConnectionCell;
-use crate::timer::{Backoff, jittered};
+
+pub(crate) use news::{Ask, NewSetup};
 
 /// Requests that wait for one account's tokens; one more is told at once that
 /// there are none.
 const MAX_WAITING: usize = 4096;
-/// How long after a failed try, while the store is away.
-const AWAY: Backoff = Backoff::between(Duration::from_secs(1), Duration::from_secs(8));
-/// How often an account that is out of use for good is looked at.
-const TERMINAL_LOOK: Duration = Duration::from_mins(1);
-/// Nodes do not come all at once: one begins, and the others hear of it. At most
-/// this long, and at most a tenth of what is left of the access token.
-const SPREAD_MS: u64 = 15_000;
-/// With its refresh token refused, an account is out of use when its access
-/// token has less than this left, in ms.
-const LAST_MS: u64 = 60_000;
-/// Longest sleep; a timer may not know a year.
-const LONGEST: Duration = Duration::from_hours(24);
 
 /// Who refreshes the tokens of one account on this node.
 pub(crate) struct Refresher {
@@ -123,50 +113,6 @@ impl Refresher {
 
     fn forgiven_at(&self) -> Option<Millis> {
         self.cell.health().renewed_at
-    }
-
-    /// Takes in what the store holds. Whether it holds less than is known here.
-    fn take_in(&mut self, stored: Stored, from_snapshot: bool) -> bool {
-        let record = match stored {
-            Stored::Record(record) => record,
-            // Corrupt: a refresh replaces it.
-            Stored::Unreadable(Expected::Corrupt) | Stored::Nothing(_) => {
-                self.locked = None;
-                self.stored = None;
-                return self.line.as_ref().is_some_and(|l| l.status.generation > 0);
-            }
-            Stored::Unreadable(Expected::Absent | Expected::Revision(_)) => {
-                self.lock("a newer version of this program wrote them");
-                return false;
-            }
-        };
-        match Read::<StoredTokens>::of(&record) {
-            Ok(read) => {
-                let tokens = read.state.unwrap_or_default();
-                self.seen(record.revision, tokens, from_snapshot)
-            }
-            Err(_) => {
-                self.lock("a newer version of this program wrote them");
-                false
-            }
-        }
-    }
-
-    /// The same for a record that was read.
-    fn seen(&mut self, revision: Revision, tokens: StoredTokens, from_snapshot: bool) -> bool {
-        let older = self.stored.as_ref().is_some_and(|(r, _)| *r >= revision);
-        if older && !from_snapshot {
-            return false;
-        }
-        let line = self.setup.as_ref().and_then(|s| tokens.line(s.mark));
-        let generation = |line: Option<&Line>| line.map_or(0, |line| line.status.generation);
-        let less = generation(line) < generation(self.line.as_ref());
-        if !less {
-            self.line = line.cloned();
-        }
-        self.locked = None;
-        self.stored = Some((revision, tokens));
-        less
     }
 
     fn lock(&mut self, why: &'static str) {
@@ -306,67 +252,6 @@ impl Refresher {
         self.arm(now, ctx);
     }
 
-    fn is_terminal(&self) -> bool {
-        self.cell.health().terminal.is_some()
-    }
-
-    /// Whether a refresh ahead is due, and nothing speaks against it.
-    fn is_due(&self, now: Millis) -> bool {
-        self.setup.is_some() && self.next_at().is_some_and(|at| at <= now)
-    }
-
-    /// When a refresh ahead may begin.
-    fn next_at(&self) -> Option<Millis> {
-        let status = self.status();
-        if status.is_refused(self.forgiven_at()) {
-            return None;
-        }
-        let due = due_at(&status)?;
-        let rest = status.trouble.as_ref().and_then(|trouble| trouble.until);
-        Some(rest.map_or(due, |rest| rest.max(due)))
-    }
-
-    fn arm(&mut self, now: Millis, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
-            ctx.cancel_future(timer);
-        }
-        let Some(wait) = self.wait(now) else { return };
-        self.timer = Some(ctx.run_later(wait.min(LONGEST), |refresher, ctx| {
-            refresher.timer = None;
-            refresher.away = 0;
-            refresher.expire_if_over();
-            refresher.tick(ctx);
-        }));
-    }
-
-    /// How long until something is to be done without being asked.
-    fn wait(&self, now: Millis) -> Option<Duration> {
-        if self.setup.is_none() || self.working || self.locked.is_some() {
-            return None;
-        }
-        let until = |at: Millis| Duration::from_millis(at.since(now).saturating_add(1));
-        if self.away > 0 {
-            return Some(jittered(AWAY.after(self.away.saturating_sub(1))));
-        }
-        if let Some(busy) = self.busy_until.filter(|busy| *busy > now) {
-            return Some(until(busy));
-        }
-        if self.is_terminal() {
-            return Some(TERMINAL_LOOK);
-        }
-        let status = self.status();
-        if status.is_refused(self.forgiven_at()) {
-            let over = status.expires_at.filter(|_| self.refused_here)?;
-            return Some(until(over.minus(LAST_MS)));
-        }
-        let at = self.next_at()?;
-        let left = status.expires_at.map_or(0, |ends| ends.since(now.max(at)));
-        let spread = SPREAD_MS.min(left.checked_div(10).unwrap_or(0));
-        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-        let part = random.checked_rem(spread.saturating_add(1)).unwrap_or(0);
-        Some(until(at.plus(part)))
-    }
-
     /// Tells every waiter what can be told by what is known.
     fn answer(&mut self) {
         let status = self.status();
@@ -408,17 +293,6 @@ impl Refresher {
         }
     }
 
-    /// The refused account is out of use once its access token is as good as over.
-    fn expire_if_over(&self) {
-        let status = self.status();
-        let now = self.shared.mirror.now();
-        let over = !status.is_valid(now.plus(LAST_MS));
-        if self.refused_here && over && status.is_refused(self.forgiven_at()) && !self.is_terminal()
-        {
-            self.expire(now);
-        }
-    }
-
     fn expire(&self, began: Millis) {
         let status = self.status();
         let code = status.trouble.as_ref().map_or("", |t| t.code.as_str());
@@ -457,84 +331,5 @@ impl Actor for Refresher {
         // The first look is spread too, so that nodes that start together do not
         // refresh together.
         self.arm(now, ctx);
-    }
-}
-
-/// A request needs other tokens than those in hand.
-#[derive(Message)]
-#[rtype(result = "oneshot::Receiver<Verdict>")]
-pub(crate) struct Ask {
-    pub(crate) cause: Cause,
-    /// The generation in hand.
-    pub(crate) generation: u64,
-}
-
-impl Handler<Ask> for Refresher {
-    type Result = MessageResult<Ask>;
-
-    fn handle(&mut self, ask: Ask, ctx: &mut Context<Self>) -> Self::Result {
-        let (reply, verdict) = oneshot::channel();
-        let hopeless = self.setup.is_none() || self.locked.is_some() || self.away > 0;
-        if hopeless || self.waiting.len() >= MAX_WAITING {
-            drop(reply.send(Verdict::None));
-        } else {
-            self.waiting.push(Waiting {
-                cause: ask.cause,
-                generation: ask.generation,
-                reply,
-            });
-            self.tick(ctx);
-        }
-        MessageResult(verdict)
-    }
-}
-
-impl Handler<Heard> for Refresher {
-    type Result = ();
-
-    fn handle(&mut self, Heard { stored, reading }: Heard, ctx: &mut Context<Self>) {
-        let lost = self.take_in(stored, reading.is_some());
-        self.publish();
-        self.busy_until = None;
-        if lost {
-            // Perhaps only this news is old; the refresh looks itself.
-            let generation = self.status().generation;
-            self.work(Cause::Ahead, generation, ctx);
-        }
-        self.tick(ctx);
-    }
-}
-
-impl Handler<StoreIsBack> for Refresher {
-    type Result = ();
-
-    fn handle(&mut self, _: StoreIsBack, ctx: &mut Context<Self>) {
-        self.away = 0;
-        self.tick(ctx);
-    }
-}
-
-/// How the account is configured now; `None` when it has no tokens to refresh.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct NewSetup(pub(crate) Option<Arc<Setup>>);
-
-impl Handler<NewSetup> for Refresher {
-    type Result = ();
-
-    fn handle(&mut self, NewSetup(setup): NewSetup, ctx: &mut Context<Self>) {
-        let mark = |setup: &Option<Arc<Setup>>| setup.as_ref().map(|setup| setup.mark);
-        if mark(&setup) != mark(&self.setup) {
-            self.line = setup.as_ref().and_then(|setup| {
-                let (_, tokens) = self.stored.as_ref()?;
-                tokens.line(setup.mark).cloned()
-            });
-            self.refused_here = false;
-            self.busy_until = None;
-            self.locked = None;
-        }
-        self.setup = setup;
-        self.publish();
-        self.tick(ctx);
     }
 }

@@ -144,6 +144,22 @@ fn oauth_connections_hold_tokens() {
         assert!(refresh_token.is_none());
         assert_eq!(*expires_at_ms, Some(ms), "{written}");
     }
+    // The end may be kept elsewhere, or be told by the token itself.
+    let env = Surroundings::with(&[("ENDS", " 2026-10-01T12:00:00Z\n")]);
+    for tokens in [
+        "accessToken: t, expiresAt: {env: ENDS}",
+        "accessToken: a.eyJleHAiOjE3OTA4NTYwMDB9.c",
+    ] {
+        let one = format!("connections: [{{id: a, provider: claude, oauth: {{{tokens}}}}}]");
+        let loaded = load_text(&one, &env).unwrap();
+        let end = loaded.config.connections[0].credential.expires_at_ms();
+        assert_eq!(end, Some(1_790_856_000_000), "{tokens}");
+    }
+    let wrong = Surroundings::with(&[("ENDS", "soon")]);
+    let one =
+        "connections: [{id: a, provider: claude, oauth: {accessToken: t, expiresAt: {env: ENDS}}}]";
+    let told = load_text(one, &wrong).unwrap_err();
+    assert_eq!(told[0].path, "connections[0].oauth.expiresAt");
     // An account with tokens at a provider that otherwise takes keys.
     let mixed = good("connections: [{id: a, provider: anthropic, oauth: {accessToken: t}}]");
     assert!(matches!(
