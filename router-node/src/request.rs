@@ -131,8 +131,7 @@ async fn search(
             Cleared::Again => continue,
         };
         picker.tried(&candidate);
-        let now = request.worker.now();
-        let mut after = After::new(request, candidate, now, probe, trace);
+        let mut after = After::new(request, candidate, request.worker.now(), probe, trace);
         after.under(passage);
         match attempt(&call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {

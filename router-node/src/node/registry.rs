@@ -234,7 +234,7 @@ impl Registry {
         let setup = slot.tokens.clone()?;
         let key = Key::Token(setup.connection.clone());
         let held = self.found.as_mut().map(|found| found.take_stored(&key));
-        Refresher::start(Arc::clone(cell), setup, held, self.tokens.clone());
+        Refresher::start(cell, setup, held, self.tokens.clone());
         Some(key)
     }
 

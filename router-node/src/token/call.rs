@@ -7,7 +7,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
 };
 use http::{HeaderMap, Method, Request, Uri};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use shared_proto::clock::Millis;
 use shared_proto::token::{Answer, CALL_MS, read_answer, request};
 use tokio::time::timeout;
@@ -31,7 +31,7 @@ pub(super) async fn call(
         (Answer::Failed { code }, None)
     };
     let proxy = setup.proxy.as_ref();
-    let proxy = proxy.map(|proxy| proxy.expose_secret());
+    let proxy = proxy.map(ExposeSecret::expose_secret);
     let Ok(client) = Single::through(proxy, setup.connect_ms) else {
         return failed("proxy");
     };

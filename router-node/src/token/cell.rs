@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use actix::Addr;
 use arc_swap::ArcSwapOption;
 use http::HeaderValue;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use shared_proto::clock::Millis;
 use shared_proto::token::{Status, Tokens};
 
@@ -62,7 +62,7 @@ impl Bearer {
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         let now = [&self.tokens.access, &self.tokens.refresh];
         let all = now.into_iter().chain(&self.previous);
-        all.map(|secret| secret.expose_secret())
+        all.map(ExposeSecret::expose_secret)
             .filter(|secret| secret.len() >= 4)
     }
 }

@@ -102,9 +102,9 @@ impl Job {
                 holder: &self.shared.holder,
                 forgiven_at: self.forgiven_at,
             };
-            match judge(&line.status, seen.lock(), &ask, now) {
-                Judgement::Spend => {}
-                other => return Ok(Ended::Judged(other)),
+            let judged = judge(&line.status, seen.lock(), &ask, now);
+            if judged != Judgement::Spend {
+                return Ok(Ended::Judged(judged));
             }
             let tokens = self.open(&line)?;
             let taking = take(connection, seen, &line, &self.shared.holder, now);

@@ -74,14 +74,14 @@ impl Refresher {
     /// Starts from what the store holds of the account, if that is known, and
     /// publishes it at once.
     pub(crate) fn start(
-        cell: Arc<ConnectionCell>,
+        cell: &Arc<ConnectionCell>,
         setup: Arc<Setup>,
         held: Option<Stored>,
         shared: Shared,
     ) {
         let mut refresher = Self {
             shared,
-            cell: Arc::clone(&cell),
+            cell: Arc::clone(cell),
             setup: Some(setup),
             stored: None,
             line: None,

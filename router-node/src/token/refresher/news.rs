@@ -28,16 +28,12 @@ impl Refresher {
                 return false;
             }
         };
-        match Read::<StoredTokens>::of(&record) {
-            Ok(read) => {
-                let tokens = read.state.unwrap_or_default();
-                self.seen(record.revision, tokens, from_snapshot)
-            }
-            Err(_) => {
-                self.lock("a newer version of this program wrote them");
-                false
-            }
-        }
+        let Ok(read) = Read::<StoredTokens>::of(&record) else {
+            self.lock("a newer version of this program wrote them");
+            return false;
+        };
+        let tokens = read.state.unwrap_or_default();
+        self.seen(record.revision, tokens, from_snapshot)
     }
 
     /// The same for a record that was read.
