@@ -9,6 +9,7 @@
 //! | own the state of connections and breakers | `actor` |
 //! | session leases: fence, table, what is in flight | `lease` |
 //! | slots of capped connections; pins of sessions | `slots`, `pins` |
+//! | OAuth tokens: present, refresh, store | `token` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
 //! | log, metrics, recent requests, traces | `observe` |
@@ -28,5 +29,6 @@ mod routing;
 mod simulated;
 mod slots;
 mod timer;
+mod token;
 mod upstream;
 mod welcome;

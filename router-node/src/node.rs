@@ -31,6 +31,7 @@ use crate::observe::{Observer, Shelf, Spans};
 use crate::pins::Pins;
 use crate::routing::{Routing, build};
 use crate::slots::Slots;
+use crate::token;
 use crate::upstream::Clients;
 use crate::welcome;
 use changes::Changes;
@@ -50,6 +51,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// The store lets go of its files within this time, or the system closes them.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What a token endpoint has answered is stored within this time, or lost.
+const REFRESH_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a node could not start for.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +98,8 @@ pub(crate) struct Node {
     pub(crate) leases: Leases,
     pub(crate) slots: Slots,
     pub(crate) pins: Pins,
+    /// Token refreshes under way.
+    refreshes: token::Jobs,
     following: Following,
     roster: Roster,
     /// How often a snapshot was begun to be read.
@@ -203,6 +209,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
         () = &mut stopping => Ok(()),
     };
     node.slots.leave().await;
+    node.refreshes.finish(REFRESH_DEADLINE).await;
     roster::leave(&node).await;
     // What was accepted is durable already; closing only lets go of the files.
     tokio::time::timeout(CLOSE_DEADLINE, node.mirror.close())
@@ -235,11 +242,19 @@ async fn start(
         commits: observer.metrics.commits.clone(),
         readings: Arc::clone(&readings),
     };
-    let mut registry = Registry::new(shared, &prefix, snapshot);
     let id = config.node_id.as_ref().map_or_else(
         || format!("node-{}", uuid::Uuid::new_v4().simple()),
         |id| id.as_str().to_owned(),
     );
+    let tokens = token::Shared {
+        mirror: Arc::clone(&mirror),
+        keyring: config.secret_keys.clone(),
+        holder: format!("{id}/{}", uuid::Uuid::new_v4().simple()).into(),
+        metrics: observer.metrics.tokens.clone(),
+        jobs: token::Jobs::default(),
+    };
+    let refreshes = tokens.jobs.clone();
+    let mut registry = Registry::new(shared, tokens, &prefix, snapshot);
     let routing = build(config, &mut registry.cells.borrow_mut(), mirror.now());
     registry.start(&routing);
     let node = Arc::new(Node {
@@ -253,6 +268,7 @@ async fn start(
         shared_store,
         changes: Changes::default(),
         leases,
+        refreshes,
         following: Following::begun(position.is_some()),
         roster: Roster::default(),
         readings,

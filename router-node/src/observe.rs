@@ -8,6 +8,7 @@ mod log;
 mod metrics;
 mod slots;
 mod telemetry;
+mod tokens;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
 pub(crate) use slots::{PinMetrics, SlotMetrics};
 pub(crate) use telemetry::Spans;
 pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
+pub(crate) use tokens::TokenMetrics;
 
 use crate::request::trace::Record;
 

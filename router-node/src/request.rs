@@ -8,6 +8,7 @@
 
 mod admit;
 pub(crate) mod after;
+mod credential;
 pub(crate) mod dispatch;
 pub(crate) mod facts;
 pub(crate) mod leased;
@@ -18,6 +19,7 @@ pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod trace;
 pub(crate) mod transition;
+mod unsent;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -127,13 +129,13 @@ async fn search(
         let Some((candidate, ticket)) = entered.await else {
             continue;
         };
+        credential::prepare(&candidate, probe, request.worker.now()).await;
         let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
             Cleared::Go(passage) => passage,
             Cleared::Again => continue,
         };
         picker.tried(&candidate);
-        let now = request.worker.now();
-        let mut after = After::new(request, candidate, now, probe, trace);
+        let mut after = After::new(request, candidate, request.worker.now(), probe, trace);
         after.under(passage);
         after.holding(ticket);
         match attempt(&call, request, &mut leased, &mut after, trace).await? {
@@ -181,8 +183,9 @@ async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), Clien
 }
 
 /// Makes one attempt; the error is that its lease is lost meanwhile. Where
-/// nothing was sent because a pooled connection was closed, it is made once
-/// more, and passes the fence once more.
+/// nothing was sent because a pooled connection was closed, or where a refused
+/// access token could be renewed, it is made once more, and passes the fence
+/// once more.
 async fn attempt(
     call: &Call<'_>,
     request: &Admitted,
@@ -190,20 +193,46 @@ async fn attempt(
     after: &mut After,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    let mut again = false;
+    let (mut stale, mut renewed) = (false, false);
     loop {
-        let sent = tokio::select! {
+        let credential = match credential::present(after.candidate(), request.worker.now()) {
+            Ok(credential) => credential,
+            Err(failed) => return Ok(Err(failed)),
+        };
+        let header = credential.header.as_ref();
+        let mut sent = tokio::select! {
             biased;
             () = after.lost() => {
                 after.cut_short(trace);
                 return Err(LeaseCode::Lost.into());
             }
-            sent = call.dispatch(after.candidate(), request.worker.now()) => sent,
+            sent = call.dispatch(after.candidate(), header, request.worker.now()) => sent,
         };
-        if again || !matches!(&sent, Err(failed) if failed.stale) {
+        let again = match &mut sent {
+            Err(failed) if failed.stale && !stale => {
+                stale = true;
+                true
+            }
+            Err(failed) if !renewed && credential.may_mend(failed) => {
+                renewed = true;
+                let mended = tokio::select! {
+                    biased;
+                    () = after.lost() => {
+                        after.cut_short(trace);
+                        return Err(LeaseCode::Lost.into());
+                    }
+                    mended = credential.mend(after.candidate(), failed) => mended,
+                };
+                if mended {
+                    after.calls_again(failed, request.worker.now(), trace);
+                }
+                mended
+            }
+            Ok(_) | Err(_) => false,
+        };
+        if !again {
             return Ok(sent);
         }
-        again = true;
         match leased::clear(leased, request, after.candidate(), None).await? {
             Cleared::Go(passage) => after.under(passage),
             Cleared::Again => return Err(LeaseCode::ConnectionMismatch.into()),

@@ -22,6 +22,9 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
+use crate::token;
+use crate::token::cell::Bearer;
+
 pub(crate) use alarm::Alarm;
 pub(crate) use build::build;
 pub(crate) use cell::{
@@ -53,8 +56,10 @@ pub(crate) struct Slot {
     pub(crate) reserved: bool,
     /// Where it is called, by protocol.
     urls: [Option<Uri>; 4],
-    /// What it proves itself with; marked sensitive.
+    /// What it proves itself with as configured; marked sensitive.
     pub(crate) auth: Option<(HeaderName, HeaderValue)>,
+    /// How its tokens are refreshed, if they are.
+    pub(crate) tokens: Option<Arc<token::Setup>>,
     /// Sent unless the client said otherwise.
     pub(crate) default_headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -65,9 +70,19 @@ impl Slot {
         self.urls.get(protocol.index())?.as_ref()
     }
 
+    /// Its refreshed tokens, if it is an account that has them. Those of another
+    /// credential than this configuration's are none.
+    pub(crate) fn bearer(&self) -> Option<Arc<Bearer>> {
+        let setup = self.tokens.as_ref()?;
+        let bearer = self.cell.token.bearer()?;
+        (bearer.mark == setup.mark).then_some(bearer)
+    }
+
     /// Takes the connection's own secrets out of what an upstream said.
     pub(crate) fn redact(&self, mut failure: Failure) -> Failure {
-        for secret in self.connection.credential.secrets() {
+        let bearer = self.bearer();
+        let refreshed = bearer.iter().flat_map(|bearer| bearer.secrets());
+        for secret in self.connection.credential.secrets().chain(refreshed) {
             failure.message = failure.message.replace(secret, HIDDEN);
             if let Some(code) = &mut failure.upstream_code {
                 *code = code.replace(secret, HIDDEN);
@@ -78,7 +93,9 @@ impl Slot {
 
     /// Whether `text` shows one of the connection's secrets.
     pub(crate) fn shows_secret(&self, text: &[u8]) -> bool {
-        let mut secrets = self.connection.credential.secrets();
+        let bearer = self.bearer();
+        let refreshed = bearer.iter().flat_map(|bearer| bearer.secrets());
+        let mut secrets = self.connection.credential.secrets().chain(refreshed);
         secrets.any(|secret| memchr::memmem::find(text, secret.as_bytes()).is_some())
     }
 

@@ -6,8 +6,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::config::file::{Auth, AuthHeader, ProfileName, ProtocolName, Timeouts};
-use crate::config::{Endpoints, Parts, Provider, assemble, yaml};
+use crate::config::file::{
+    Auth, AuthHeader, ProfileName, ProtocolName, Timeouts, TokenEndpoint as TokenRow,
+};
+use crate::config::{Endpoints, Parts, Provider, assemble, described, yaml};
 
 #[cfg(test)]
 mod tests;
@@ -72,6 +74,7 @@ struct Row {
     #[serde(default)]
     lenient_stream_end: bool,
     egress_bucket_family: Option<String>,
+    oauth: Option<TokenRow>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +122,10 @@ fn entry(row: Row) -> Entry {
         per_model_quota: row.per_model_quota,
         lenient_stream_end: row.lenient_stream_end,
         egress_bucket_family: row.egress_bucket_family,
+        token_endpoint: row.oauth.and_then(|row| {
+            let url = row.token_url.clone()?;
+            Some(described(&row, url, None))
+        }),
         ..provider
     };
     Entry { provider, own_url }

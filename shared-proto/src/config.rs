@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use secrecy::{ExposeSecret, SecretBox, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 
+use crate::clock::Millis;
 use crate::failure::Profile;
 use crate::id::{ApiKeyId, ConnectionId, NodeId, ProviderId};
 use crate::protocol::Protocol;
+use crate::token::{self, Keyring, TokenEndpoint, Tokens};
 
 mod defaults;
 pub(crate) mod file;
@@ -27,7 +29,7 @@ mod tests;
 
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
 pub use problem::{Problem, nearest};
-pub(crate) use resolve::{Parts, assemble};
+pub(crate) use resolve::{Parts, assemble, described};
 pub use settings::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown,
@@ -57,8 +59,8 @@ pub struct Config {
     pub coordinator: Coordinator,
     /// This node's name (`OMNIROUTE_NODE_ID`); `None` lets the node choose.
     pub node_id: Option<NodeId>,
-    /// Encrypts tokens at rest (`OMNIROUTE_SECRET_KEY`).
-    pub secret_key: Option<Arc<SecretBox<[u8; 32]>>>,
+    /// Encrypt tokens at rest (`OMNIROUTE_SECRET_KEY`): the first encrypts, all decrypt.
+    pub secret_keys: Option<Arc<Keyring>>,
 }
 
 /// Listeners and limits of one process.
@@ -134,6 +136,8 @@ pub struct Provider {
     pub lenient_stream_end: bool,
     /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
     pub egress_bucket_family: Option<String>,
+    /// Where its OAuth tokens are refreshed; `None` where that is not known.
+    pub token_endpoint: Option<TokenEndpoint>,
 }
 
 /// Where a provider serves each protocol. Absent means it does not.
@@ -277,6 +281,35 @@ pub enum Credential {
 }
 
 impl Credential {
+    /// The tokens of an account that can be refreshed.
+    pub fn refreshable(&self) -> Option<Tokens> {
+        match self {
+            Self::Oauth {
+                access_token,
+                refresh_token: Some(refresh),
+                ..
+            } => Some(Tokens {
+                access: access_token.clone(),
+                refresh: refresh.clone(),
+            }),
+            Self::None | Self::ApiKey(_) | Self::Oauth { .. } => None,
+        }
+    }
+
+    /// When the access token ends, epoch ms: as configured, or by its own words.
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        match self {
+            Self::Oauth {
+                access_token,
+                expires_at_ms,
+                ..
+            } => {
+                expires_at_ms.or_else(|| token::told_expiry(access_token).map(Millis::as_epoch_ms))
+            }
+            Self::None | Self::ApiKey(_) => None,
+        }
+    }
+
     /// Its secret texts, for finding them where they must not be. One of fewer
     /// than four characters is no secret, and would hide half of every text.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {

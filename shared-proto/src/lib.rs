@@ -8,6 +8,7 @@
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
+//! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
 //! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
 //! | coordinate | [`leader`] | which coordinator does what one of them has to do |
 //!
@@ -36,3 +37,4 @@ pub mod roster;
 mod simulation;
 pub mod sse;
 pub mod stream;
+pub mod token;

@@ -69,4 +69,7 @@ mod stream_after;
 mod stream_before;
 mod stream_wire;
 mod telemetry;
+mod tokens_cluster;
+mod tokens_refresh;
+mod tokens_stored;
 mod traces;

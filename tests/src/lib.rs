@@ -17,6 +17,7 @@
 //! | [`resp`], [`port`] | looking into a Redis; ports that stay taken |
 //! | [`cut`] | a TCP proxy that delays, swallows, resets and refuses to order |
 //! | [`lease`] | a client of session leases |
+//! | [`tokens`] | a token endpoint that rotates, refuses, dawdles and loses to order |
 //!
 //! A helper that finds the world not as a test needs it panics: it is the test
 //! that fails then.
@@ -47,5 +48,6 @@ pub mod reply;
 pub mod resp;
 pub mod sdk;
 pub mod sentinel;
+pub mod tokens;
 pub mod upstream;
 pub mod wait;

@@ -173,7 +173,7 @@ impl Drop for Redis {
         }
         if std::thread::panicking() {
             let text = format!("--- log of {} ---\n{}\n---\n", self.program, self.log());
-            drop(std::io::stderr().write_all(text.as_bytes()));
+            drop(io::stderr().write_all(text.as_bytes()));
         }
     }
 }
@@ -265,7 +265,7 @@ impl Redis {
     }
 
     /// A connection with full rights.
-    pub async fn link(&self) -> std::io::Result<Link> {
+    pub async fn link(&self) -> io::Result<Link> {
         let mut link = Link::connect(self.addr()).await?;
         let auth = match (&self.setup.user, &self.setup.password) {
             (Some(_), _) => Some(vec!["AUTH", TESTER.0, TESTER.1]),

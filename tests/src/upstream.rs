@@ -2,7 +2,7 @@
 //! by the key they present; each key has its own script, whose last reply
 //! repeats. Everything it was sent is kept for the test to look at.
 
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;

@@ -120,10 +120,15 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Token(id) => {
+                let refresher = self.0.borrow().refresher(id);
+                if let Some(refresher) = refresher {
+                    refresher.send(heard).await.ok();
+                }
+            }
             Key::Lease(_)
             | Key::Bound(_)
             | Key::Pin(_)
-            | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
             | Key::Other(_) => {}
@@ -144,10 +149,14 @@ impl Directory {
                         owner.do_send(StoreIsBack);
                     }
                 }
+                Key::Token(id) => {
+                    if let Some(refresher) = cells.refresher(&id) {
+                        refresher.do_send(StoreIsBack);
+                    }
+                }
                 Key::Lease(_)
                 | Key::Bound(_)
                 | Key::Pin(_)
-                | Key::Token(_)
                 | Key::Refresh(_)
                 | Key::Leader
                 | Key::Other(_) => {}

@@ -25,6 +25,8 @@ use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
 use crate::routing::{Cells, PublishBreaker, PublishHealth, Routing, Slot};
+use crate::token;
+use crate::token::refresher::{NewSetup, Refresher};
 
 /// Records that a reload looks up at once.
 const LOADS: usize = 32;
@@ -36,6 +38,7 @@ const RELOAD_DEADLINE: Duration = Duration::from_secs(2);
 /// Cells and owners by name.
 pub(super) struct Registry {
     shared: Shared,
+    tokens: token::Shared,
     /// What the mirror held at the start, for the owners of the start.
     found: Option<Found>,
     pub(super) cells: Rc<RefCell<Cells>>,
@@ -91,12 +94,29 @@ impl Found {
     }
 }
 
+impl Found {
+    /// The same as it is told to who refreshes tokens.
+    fn take_stored(&mut self, key: &Key) -> Stored {
+        match self.records.remove(key) {
+            Some(record) => Stored::Record(record),
+            None if self.corrupt.contains(key) => Stored::Unreadable(Expected::Corrupt),
+            None => Stored::Nothing(None),
+        }
+    }
+}
+
 impl Registry {
     /// Without a snapshot the owners begin with default states, until the
     /// follower tells them what the store holds.
-    pub(super) fn new(shared: Shared, prefix: &str, snapshot: Option<Snapshot>) -> Self {
+    pub(super) fn new(
+        shared: Shared,
+        tokens: token::Shared,
+        prefix: &str,
+        snapshot: Option<Snapshot>,
+    ) -> Self {
         Self {
             shared,
+            tokens,
             found: snapshot.map(|snapshot| Found::new(snapshot, prefix)),
             cells: Rc::default(),
             credentials: HashMap::new(),
@@ -157,7 +177,9 @@ impl Registry {
         let mut new = Vec::new();
         for slot in routing.slots.values() {
             new.extend(self.apply_connection(routing, slot));
+            new.extend(self.apply_tokens(slot));
         }
+        self.forget_tokens(routing);
         for provider in routing.providers.values() {
             let id = &provider.provider.id;
             let settings = &routing.config.settings;
@@ -197,6 +219,36 @@ impl Registry {
             owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
         }
         None
+    }
+}
+
+impl Registry {
+    /// Starts who refreshes a connection's tokens, or tells them how they are
+    /// configured now.
+    fn apply_tokens(&mut self, slot: &Slot) -> Option<Key> {
+        let cell = &slot.cell;
+        if let Some(refresher) = cell.token.refresher() {
+            refresher.do_send(NewSetup(slot.tokens.clone()));
+            return None;
+        }
+        let setup = slot.tokens.clone()?;
+        let key = Key::Token(setup.connection.clone());
+        let held = self.found.as_mut().map(|found| found.take_stored(&key));
+        Refresher::start(cell, setup, held, self.tokens.clone());
+        Some(key)
+    }
+
+    /// Tokens of connections that are gone or switched off are left alone.
+    fn forget_tokens(&self, routing: &Routing) {
+        let cells = self.cells.borrow();
+        for id in cells
+            .refreshed()
+            .filter(|id| !routing.slots.contains_key(*id))
+        {
+            if let Some(refresher) = cells.refresher(id) {
+                refresher.do_send(NewSetup(None));
+            }
+        }
     }
 }
 

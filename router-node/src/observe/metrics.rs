@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use super::cluster::ClusterMetrics;
 use super::leases::LeaseMetrics;
 use super::slots::{PinMetrics, SlotMetrics};
+use super::tokens::TokenMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -78,6 +79,7 @@ pub(crate) struct Metrics {
     pub(crate) leases: LeaseMetrics,
     pub(crate) slots: SlotMetrics,
     pub(crate) pins: PinMetrics,
+    pub(crate) tokens: TokenMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -112,6 +114,7 @@ impl Metrics {
             leases: LeaseMetrics::default(),
             slots: SlotMetrics::default(),
             pins: PinMetrics::default(),
+            tokens: TokenMetrics::default(),
         };
         metrics.register();
         metrics
@@ -210,6 +213,7 @@ impl Metrics {
         self.leases.register(r);
         self.slots.register(r);
         self.pins.register(r);
+        self.tokens.register(r);
     }
 
     /// Counts a finished request.

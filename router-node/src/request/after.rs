@@ -13,6 +13,7 @@ use shared_proto::stream::Quirk;
 use tokio::time::Instant;
 
 use super::Admitted;
+use super::credential;
 use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
@@ -125,6 +126,20 @@ impl After {
         }
     }
 
+    /// The upstream refused the access token, and is called again with a new one.
+    pub(crate) fn calls_again(&mut self, refused: &Failed, now: Millis, trace: &mut Trace) {
+        let attempt = Attempt {
+            outcome: "failed",
+            status: refused.status,
+            reason: Some(refused.failure.reason),
+            failure: Some(refused.failure.clone()),
+            ..self.attempt()
+        };
+        trace.edit(|record| record.attempts.push(attempt));
+        self.began = now;
+        self.started = Instant::now();
+    }
+
     /// The attempt is given up before its answer was committed.
     pub(crate) fn cut_short(&mut self, trace: &mut Trace) {
         let attempt = Attempt {
@@ -232,7 +247,8 @@ impl After {
         self.settled = true;
         let now = self.request.worker.now();
         let call = Call::new(&self.request);
-        let failure = call.live_failure(&self.candidate, live, end, now);
+        let mut failure = call.live_failure(&self.candidate, live, end, now);
+        credential::unsettled(&self.candidate.slot, &mut failure);
         let events = Events::failed(&self.candidate, self.began, &failure, false, self.probe);
         let telling = self.telling(events);
         let attempt = Attempt {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use secrecy::ExposeSecret;
 use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
@@ -24,6 +24,7 @@ use super::Admitted;
 use super::facts::Facts;
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
+use super::unsent::{transport, unsent};
 use crate::http::headers;
 use crate::simulated;
 use crate::timer::{after, limit};
@@ -37,6 +38,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The protocol's version when the client names none.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// The header that an attempt proves itself with.
+type Shown<'a> = Option<&'a (HeaderName, HeaderValue)>;
 
 /// What every attempt of one request shares.
 pub(crate) struct Call<'a> {
@@ -88,16 +92,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls `candidate` once. Whatever the upstream may have worked on is a
+    /// Calls `candidate` once, which proves itself with `credential`. Whatever the upstream may have worked on is a
     /// failure and not sent again.
     pub(crate) async fn dispatch(
         &self,
         candidate: &Candidate,
+        credential: Shown<'_>,
         now: Millis,
     ) -> Result<Success, Failed> {
         let total = limit(candidate.slot.provider.timeouts.total_ms);
         let deadline = after(Instant::now(), total);
-        let sending = self.send(candidate);
+        let sending = self.send(candidate, credential);
         let sent = if self.facts.stream {
             sending.await
         } else {
@@ -119,7 +124,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    async fn send(&self, candidate: &Candidate) -> Result<Answer, SendError> {
+    async fn send(
+        &self,
+        candidate: &Candidate,
+        credential: Shown<'_>,
+    ) -> Result<Answer, SendError> {
         let slot = &candidate.slot;
         if slot.simulated() {
             return Ok(simulated::answer(
@@ -131,7 +140,7 @@ impl<'a> Call<'a> {
             )
             .await);
         }
-        let response = self.call(candidate).await?;
+        let response = self.call(candidate, credential).await?;
         let (head, body) = response.into_parts();
         let body = AnswerBody::new(body, &head.headers);
         Ok(Answer {
@@ -145,10 +154,13 @@ impl<'a> Call<'a> {
     async fn call(
         &self,
         candidate: &Candidate,
+        credential: Shown<'_>,
     ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
         let slot = &candidate.slot;
         let timeouts = &slot.provider.timeouts;
-        let request = self.request(candidate).ok_or(SendError::ConnectFailed)?;
+        let request = self
+            .request(candidate, credential)
+            .ok_or(SendError::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
         let proxy = proxy.map(ExposeSecret::expose_secret);
         // A whole answer's head comes when it is done, within the total.
@@ -165,7 +177,11 @@ impl<'a> Call<'a> {
 
     /// `None` for a provider without an address for the protocol, which
     /// resolving has already refused.
-    fn request(&self, candidate: &Candidate) -> Option<Request<crate::upstream::Body>> {
+    fn request(
+        &self,
+        candidate: &Candidate,
+        credential: Shown<'_>,
+    ) -> Option<Request<crate::upstream::Body>> {
         let slot = &candidate.slot;
         let uri = slot.url(self.protocol)?.clone();
         let mut request = Request::new(self.facts.body_for(&candidate.model));
@@ -185,7 +201,7 @@ impl<'a> Call<'a> {
         for (name, value) in &slot.default_headers {
             headers.entry(name).or_insert_with(|| value.clone());
         }
-        if let Some((name, value)) = &slot.auth {
+        if let Some((name, value)) = credential {
             headers.insert(name, value.clone());
         }
         Some(request)
@@ -369,26 +385,4 @@ fn rested(mut failure: Failure) -> Failure {
         failure.blame = Blame::Connection;
     }
     failure
-}
-
-fn unsent(error: SendError) -> Failed {
-    let kind = match error {
-        SendError::ConnectFailed => TransportFailure::ConnectFailed,
-        SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
-        SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
-        SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
-        SendError::Stale | SendError::Reset => TransportFailure::Reset,
-    };
-    Failed {
-        stale: matches!(error, SendError::Stale),
-        ..transport(kind)
-    }
-}
-
-fn transport(kind: TransportFailure) -> Failed {
-    Failed {
-        status: None,
-        failure: classify::transport_failure(kind),
-        stale: false,
-    }
 }

@@ -11,6 +11,8 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
+use crate::token;
+
 use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
@@ -74,6 +76,7 @@ fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
                 reserved: reserved.contains(&connection.id),
                 urls: Protocol::ALL.map(|protocol| url(provider, connection, protocol)),
                 auth: auth(provider, connection),
+                tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
                 connection: Arc::clone(connection),
                 provider: Arc::clone(provider),

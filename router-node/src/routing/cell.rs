@@ -17,6 +17,8 @@ use tokio::sync::futures::Notified;
 
 use super::Alarm;
 use crate::actor::owner::{Owner, Publish};
+use crate::token::cell::TokenCell;
+use crate::token::refresher::Refresher;
 
 /// The owner of a connection's health.
 pub(crate) type ConnectionOwner = Owner<ConnectionHealth, PublishHealth>;
@@ -46,6 +48,8 @@ pub(crate) struct ConnectionCell {
     freed: Notify,
     placements: ArcSwap<Vec<Placement>>,
     owner: OnceLock<Addr<ConnectionOwner>>,
+    /// Its OAuth tokens, where they are refreshed.
+    pub(crate) token: TokenCell,
 }
 
 /// Orders uses over all connections.
@@ -223,10 +227,22 @@ impl Cells {
         self.breakers.get(id)?.owner().cloned()
     }
 
+    /// Who refreshes a connection's tokens, if anybody does.
+    pub(crate) fn refresher(&self, id: &ConnectionId) -> Option<Addr<Refresher>> {
+        self.connections.get(id)?.token.refresher().cloned()
+    }
+
+    /// The connections whose tokens somebody refreshes.
+    pub(crate) fn refreshed(&self) -> impl Iterator<Item = &ConnectionId> {
+        let with = self.connections.iter();
+        with.filter_map(|(id, cell)| cell.token.refresher().map(|_| id))
+    }
+
     /// The records whose owners are here.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let connections = self.connections.keys().cloned().map(Key::Health);
         connections
+            .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
             .collect()
     }

@@ -32,7 +32,12 @@ impl std::fmt::Debug for Single {
 impl Single {
     /// A client whose connections have to stand within `connect_ms`.
     pub(crate) fn new(connect_ms: u64) -> Result<Self, ProxyError> {
-        let connector = Connector::new(None, connect_ms)?;
+        Self::through(None, connect_ms)
+    }
+
+    /// The same through a proxy, if one is given.
+    pub(crate) fn through(proxy: Option<&str>, connect_ms: u64) -> Result<Self, ProxyError> {
+        let connector = Connector::new(proxy, connect_ms)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);

@@ -18,7 +18,9 @@ pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
     Signal, Switch, WaitForCooldown,
 };
-pub(crate) use words::{Auth, AuthHeader, Instant, OneOrMany, ProfileName, ProtocolName, Secret};
+pub(crate) use words::{
+    Auth, AuthHeader, ClientAuth, GrantBody, Instant, OneOrMany, ProfileName, ProtocolName, Secret,
+};
 
 /// Configuration of a router node and of a coordinator. A number out of its
 /// bounds is clamped to the nearest bound, with a warning; a number may be
@@ -118,6 +120,8 @@ pub(crate) struct Provider {
     pub(crate) base_url: Option<String>,
     /// Kind of credential its connections hold. Default apiKey.
     pub(crate) auth: Option<Auth>,
+    /// Where OAuth tokens of its connections are refreshed. Overrides the catalogue key by key.
+    pub(crate) oauth: Option<TokenEndpoint>,
     /// The header that carries a key. Default: what the protocol uses.
     pub(crate) auth_header: Option<AuthHeader>,
     /// Which numbers of `settings` apply. Default: oauth where `auth` is not apiKey, local for the
@@ -138,6 +142,24 @@ pub(crate) struct Provider {
     /// Name of the family whose limits count per egress address. Empty: none.
     #[schemars(extend("x-notYet" = true))]
     pub(crate) egress_bucket_family: Option<String>,
+}
+
+/// The token endpoint of a provider, for the refresh-token grant of OAuth 2.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TokenEndpoint {
+    /// Its URL.
+    pub(crate) token_url: Option<String>,
+    /// The client that the tokens were issued to.
+    pub(crate) client_id: Option<String>,
+    /// The client's secret, if it has one.
+    pub(crate) client_secret: Option<Secret>,
+    /// Where the client names itself. Default body.
+    pub(crate) client_auth: Option<ClientAuth>,
+    /// How the grant is written. Default form.
+    pub(crate) body: Option<GrantBody>,
+    /// Scopes to ask for again. Empty: as they were granted.
+    pub(crate) scopes: Option<Vec<String>>,
 }
 
 /// Timers of an upstream call, in ms; 0 switches one off.
@@ -210,10 +232,10 @@ pub(crate) struct Oauth {
     /// Sent as a bearer token.
     #[schemars(required)]
     pub(crate) access_token: Option<Secret>,
-    /// For a new access token; without it there is no refresh.
-    #[schemars(extend("x-notYet" = true))]
+    /// For a new access token; without it there is no refresh. What a refresh brings is kept in the
+    /// store, encrypted with `OMNIROUTE_SECRET_KEY`, until another credential stands here.
     pub(crate) refresh_token: Option<Secret>,
-    /// When the access token ends: RFC 3339, or ms since the Unix epoch.
+    /// When the access token ends: RFC 3339, or ms since the Unix epoch, or where that is kept.
     pub(crate) expires_at: Option<Instant>,
 }
 

@@ -23,11 +23,13 @@ mod key;
 mod provider;
 mod server;
 mod settings;
+mod token_endpoint;
 mod url;
 mod zero;
 
 pub(crate) use combo::STRATEGIES;
 pub(crate) use provider::{Parts, assemble};
+pub(crate) use token_endpoint::described;
 
 /// Longest secret, in bytes.
 const MAX_SECRET: usize = 64 * 1024;
@@ -97,7 +99,7 @@ pub(super) fn config(
         settings,
         coordinator: Coordinator { lease_ms },
         node_id: environment::node_id(context),
-        secret_key: environment::secret_key(context),
+        secret_keys: environment::secret_keys(context),
     };
     (config, found)
 }

@@ -6,16 +6,16 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 /// A request, unframed.
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
     /// The key it presents, wherever providers look for it.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
             if let Some(value) = header(&self.headers, name) {
                 return value.trim_start_matches("Bearer ").to_owned();
@@ -34,7 +34,7 @@ fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
 
 /// Reads one request; `None` when the peer closes or sends something else.
 /// `buffer` holds what was read beyond it.
-pub(super) async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
+pub(crate) async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Request> {
     let end = loop {
         if let Some(at) = find(buffer, b"\r\n\r\n") {
             break at + 4;
@@ -105,7 +105,7 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// Inflates gzip.
-pub(super) fn gunzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     flate2::read::MultiGzDecoder::new(bytes)
         .read_to_end(&mut plain)

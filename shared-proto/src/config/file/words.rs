@@ -53,6 +53,26 @@ pub(crate) enum Auth {
     None,
 }
 
+/// Where a client names itself to a token endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ClientAuth {
+    /// In the body.
+    Body,
+    /// By HTTP basic authentication.
+    Basic,
+}
+
+/// How a grant is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum GrantBody {
+    /// As a form.
+    Form,
+    /// As JSON.
+    Json,
+}
+
 /// The header that carries a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -130,6 +150,8 @@ pub(crate) enum Instant {
     Ms(u64),
     /// RFC 3339, or the digits of the above.
     Text(String),
+    /// The same, kept elsewhere.
+    Elsewhere(Secret),
 }
 
 impl JsonSchema for Instant {
@@ -139,9 +161,24 @@ impl JsonSchema for Instant {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A time: RFC 3339, or ms since the Unix epoch.",
-            "type": ["integer", "string"],
-            "minimum": 0
+            "description": "A time: RFC 3339, or ms since the Unix epoch; or {env: NAME} or {file: PATH}.",
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "env": {"type": "string", "description": "The variable that holds it."},
+                        "file": {
+                            "type": "string",
+                            "description": "The file that holds it, relative to the working directory."
+                        }
+                    },
+                    "additionalProperties": false,
+                    "minProperties": 1,
+                    "maxProperties": 1
+                }
+            ]
         })
     }
 }

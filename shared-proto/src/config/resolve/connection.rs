@@ -172,7 +172,11 @@ fn credential(
                 .secret(key, &path)
                 .map_or(Credential::None, Credential::ApiKey)
         }
-        (None, Some(tokens)) => oauth(tokens, &path.key("oauth"), context),
+        (None, Some(tokens)) => {
+            let path = path.key("oauth");
+            warn_of_no_refresh(tokens, provider, &path.key("refreshToken"), context);
+            oauth(tokens, &path, context)
+        }
         (None, None) => {
             let (key, needed) = match kind {
                 Some(AuthKind::ApiKey) => ("apiKey", "a key"),
@@ -197,23 +201,56 @@ fn oauth(tokens: &file::Oauth, path: &Path, context: &mut Context<'_, '_>) -> Cr
     };
     let access_token = read(&tokens.access_token, "accessToken");
     let refresh_token = read(&tokens.refresh_token, "refreshToken");
-    let expires_at_ms = match &tokens.expires_at {
-        None => None,
-        Some(file::Instant::Ms(ms)) => Some(*ms),
-        Some(file::Instant::Text(text)) => {
-            let time = instant(text.trim());
-            if time.is_none() {
-                let message = "is no time; write 2026-01-31T12:00:00Z, or ms since 1970";
-                context.report.problem(&path.key("expiresAt"), message);
-            }
-            time
-        }
-    };
+    let expires_at_ms = expiry(tokens.expires_at.as_ref(), &path.key("expiresAt"), context);
     access_token.map_or(Credential::None, |access_token| Credential::Oauth {
         access_token,
         refresh_token,
         expires_at_ms,
     })
+}
+
+/// Says why a refresh token that is given will not be used.
+fn warn_of_no_refresh(
+    tokens: &file::Oauth,
+    provider: Option<&Provider>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) {
+    let (Some(_), Some(provider)) = (&tokens.refresh_token, provider) else {
+        return;
+    };
+    if provider.token_endpoint.is_none() {
+        let id = &provider.id;
+        let message = format!(
+            "is not used: nothing says where `{id}` refreshes tokens; give the provider an oauth.tokenUrl"
+        );
+        context.report.warn(path, message);
+    } else if context.variable("OMNIROUTE_SECRET_KEY").is_none() {
+        let message = "is not used: OMNIROUTE_SECRET_KEY is not set, and what a refresh brings is stored \
+                       encrypted or not at all";
+        context.report.warn(path, message);
+    }
+}
+
+fn expiry(
+    given: Option<&file::Instant>,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) -> Option<u64> {
+    let text = match given? {
+        file::Instant::Ms(ms) => return Some(*ms),
+        file::Instant::Text(text) => text.clone(),
+        file::Instant::Elsewhere(place) => {
+            let text = context.secret(place, path)?;
+            text.expose_secret().to_owned()
+        }
+    };
+    let time = instant(text.trim());
+    if time.is_none() {
+        let message = "is no time; write 2026-01-31T12:00:00Z, or ms since 1970";
+        context.report.problem(path, message);
+    }
+    time
 }
 
 /// RFC 3339 or digits, as ms since the epoch.

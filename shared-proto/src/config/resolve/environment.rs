@@ -5,8 +5,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use secrecy::{ExposeSecretMut, SecretBox};
+use zeroize::Zeroizing;
 
 use crate::id::NodeId;
+use crate::token::Keyring;
 
 use super::super::report::Origin;
 use super::{Context, ID};
@@ -70,32 +72,45 @@ pub(super) fn node_id(context: &mut Context<'_, '_>) -> Option<NodeId> {
     Some(NodeId::from(value))
 }
 
-/// `OMNIROUTE_SECRET_KEY`: 32 bytes in base64, of either alphabet.
-pub(super) fn secret_key(context: &mut Context<'_, '_>) -> Option<Arc<SecretBox<[u8; 32]>>> {
+/// Most keys that are listed.
+const MAX_KEYS: usize = 16;
+
+/// `OMNIROUTE_SECRET_KEY`: 32 bytes in base64, of either alphabet; or several,
+/// parted by commas or spaces.
+pub(super) fn secret_keys(context: &mut Context<'_, '_>) -> Option<Arc<Keyring>> {
     let name = "OMNIROUTE_SECRET_KEY";
-    let value = context.variable(name)?;
-    let plain: String = value
-        .trim()
-        .chars()
-        .map(|c| match c {
-            '-' => '+',
-            '_' => '/',
-            other => other,
-        })
+    let value = Zeroizing::new(context.variable(name)?);
+    let parted = value.split(|c: char| c == ',' || c.is_whitespace());
+    let keys: Vec<_> = parted
+        .filter(|text| !text.is_empty())
+        .take(MAX_KEYS)
+        .map(secret_key)
         .collect();
+    if keys.iter().any(Option::is_none) {
+        let message = "takes 32 bytes in base64, such as `openssl rand -base64 32` prints; \
+                       several are parted by commas, and the first encrypts";
+        context.report.outside(Origin::Variable(name), message);
+        return None;
+    }
+    let keys: Vec<_> = keys.into_iter().flatten().collect();
+    Keyring::new(&keys).map(Arc::new)
+}
+
+fn secret_key(text: &str) -> Option<SecretBox<[u8; 32]>> {
+    let plain = text.chars().map(|c| match c {
+        '-' => '+',
+        '_' => '/',
+        other => other,
+    });
+    let plain = Zeroizing::new(plain.collect::<String>());
     let config =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let engine = GeneralPurpose::new(&base64::alphabet::STANDARD, config);
+    let bytes = Zeroizing::new(engine.decode(plain.as_bytes()).ok()?);
     let mut key = SecretBox::new(Box::new([0_u8; 32]));
-    match engine.decode(plain) {
-        Ok(bytes) if bytes.len() == key.expose_secret_mut().len() => {
-            key.expose_secret_mut().copy_from_slice(&bytes);
-            Some(Arc::new(key))
-        }
-        _ => {
-            let message = "takes 32 bytes in base64, such as `openssl rand -base64 32` prints";
-            context.report.outside(Origin::Variable(name), message);
-            None
-        }
+    if bytes.len() != key.expose_secret_mut().len() {
+        return None;
     }
+    key.expose_secret_mut().copy_from_slice(&bytes);
+    Some(key)
 }

@@ -9,7 +9,7 @@ use crate::id::ProviderId;
 use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
 use super::super::problem::{Path, shorten};
 use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Timeouts};
-use super::{Context, PROVIDER_NAME, check_name, url};
+use super::{Context, PROVIDER_NAME, check_name, token_endpoint, url};
 
 /// Headers that the router itself sets, or must not pass on.
 const OWN_HEADERS: [&str; 14] = [
@@ -63,6 +63,7 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
         per_model_quota: false,
         lenient_stream_end: false,
         egress_bucket_family: None,
+        token_endpoint: None,
     }
 }
 
@@ -141,6 +142,7 @@ fn one(
             Some(family) => Some(family.clone()).filter(|family| !family.is_empty()),
             None => base.and_then(|base| base.egress_bucket_family.clone()),
         },
+        token_endpoint: token_endpoint::resolve(file.oauth.as_ref(), base, path, context),
     }
 }
 

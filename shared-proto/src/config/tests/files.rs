@@ -121,6 +121,12 @@ fn the_commented_example_loads_without_a_word() {
         ("OPENAI_API_KEY", "sk-1"),
         ("ACME_KEY", "ak-1"),
         ("CLAUDE_ACCESS_TOKEN", "at-1"),
+        ("CLAUDE_REFRESH_TOKEN", "rt-1"),
+        ("PLAN_CLIENT_SECRET", "cs-1"),
+        (
+            "OMNIROUTE_SECRET_KEY",
+            "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+        ),
         ("AZURE_OPENAI_API_KEY", "az-1"),
         ("OPERATIONS_KEY", "or-0123456789abcdef0123456789abcdef"),
     ]);

@@ -4,6 +4,7 @@ use super::super::{AuthKind, AuthStyle, Timeouts};
 use super::{bad, good};
 use crate::failure::Profile;
 use crate::protocol::Protocol;
+use crate::token::{ClientAuth, GrantBody};
 
 #[test]
 fn a_provider_of_ones_own() {
@@ -176,5 +177,45 @@ fn a_connection_never_leads_back_to_the_router() {
         good(&format!(
             "connections: [{{id: a, provider: openai, apiKey: k, baseUrl: '{url}'}}]"
         ));
+    }
+}
+
+#[test]
+fn token_endpoints_are_the_catalogues_and_overridden_key_by_key() {
+    let loaded = good(
+        "providers:\n  - {id: claude, oauth: {clientId: ours, body: form}}\n  \
+         - {id: acme, protocol: openai, baseUrl: 'https://a.example/v1', auth: oauth, \
+         oauth: {tokenUrl: 'https://a.example/token', clientSecret: s, clientAuth: basic, scopes: [x]}}\n  \
+         - {id: codex, oauth: {clientId: ''}}\n",
+    );
+    let of = |id: &str| loaded.config.providers[id].token_endpoint.clone();
+    let claude = of("claude").unwrap();
+    assert_eq!(claude.url, "https://platform.claude.com/v1/oauth/token");
+    assert_eq!(claude.client_id.as_deref(), Some("ours"));
+    assert_eq!(claude.body, GrantBody::Form);
+    let acme = of("acme").unwrap();
+    assert_eq!(acme.client_auth, ClientAuth::Basic);
+    assert_eq!((acme.client_id, acme.scopes), (None, vec!["x".to_owned()]));
+    assert!(acme.client_secret.is_some());
+    let codex = of("codex").unwrap();
+    assert_eq!((codex.client_id, codex.body), (None, GrantBody::Json));
+    assert_eq!(of("openai"), None);
+}
+
+#[test]
+fn a_token_endpoint_needs_an_address() {
+    for (oauth, fault) in [
+        ("{clientId: c}", "providers[0].oauth.tokenUrl: is missing"),
+        ("{tokenUrl: 'ftp://x'}", "providers[0].oauth.tokenUrl"),
+        (
+            "{tokenUrl: 'https://x/t', body: xml}",
+            "providers[0].oauth.body",
+        ),
+    ] {
+        let text = format!(
+            "providers: [{{id: acme, protocol: openai, baseUrl: 'https://a.example', oauth: {oauth}}}]"
+        );
+        let told = bad(&text);
+        assert!(told.iter().any(|told| told.contains(fault)), "{told:?}");
     }
 }

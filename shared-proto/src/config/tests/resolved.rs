@@ -144,6 +144,22 @@ fn oauth_connections_hold_tokens() {
         assert!(refresh_token.is_none());
         assert_eq!(*expires_at_ms, Some(ms), "{written}");
     }
+    // The end may be kept elsewhere, or be told by the token itself.
+    let env = Surroundings::with(&[("ENDS", " 2026-10-01T12:00:00Z\n")]);
+    for tokens in [
+        "accessToken: t, expiresAt: {env: ENDS}",
+        "accessToken: a.eyJleHAiOjE3OTA4NTYwMDB9.c",
+    ] {
+        let one = format!("connections: [{{id: a, provider: claude, oauth: {{{tokens}}}}}]");
+        let loaded = load_text(&one, &env).unwrap();
+        let end = loaded.config.connections[0].credential.expires_at_ms();
+        assert_eq!(end, Some(1_790_856_000_000), "{tokens}");
+    }
+    let wrong = Surroundings::with(&[("ENDS", "soon")]);
+    let one =
+        "connections: [{id: a, provider: claude, oauth: {accessToken: t, expiresAt: {env: ENDS}}}]";
+    let told = load_text(one, &wrong).unwrap_err();
+    assert_eq!(told[0].path, "connections[0].oauth.expiresAt");
     // An account with tokens at a provider that otherwise takes keys.
     let mixed = good("connections: [{id: a, provider: anthropic, oauth: {accessToken: t}}]");
     assert!(matches!(
@@ -189,14 +205,25 @@ fn node_id_and_secret_key_come_from_variables() {
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8",
     ] {
         let config = load_text("{}", &env(key)).unwrap().config;
-        let secret = config.secret_key.unwrap();
-        assert_eq!(secret.expose_secret()[..4], [0, 1, 2, 3]);
+        // What stands for it is told from no other's key.
+        assert_eq!(
+            format!("{:?}", config.secret_keys.unwrap()),
+            "[\"e2da8cd6804fbfed\"]"
+        );
         assert_eq!(config.node_id.unwrap().as_str(), "node-1");
     }
     let url_safe = "_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-_-8=";
     assert!(load_text("{}", &env(url_safe)).is_ok());
+    let both = format!("{url_safe} , AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
+    let both = load_text("{}", &env(&both)).unwrap().config;
+    let both = format!("{:?}", both.secret_keys.unwrap());
+    assert!(
+        both.ends_with("e2da8cd6804fbfed\"]") && both.len() == 40,
+        "{both}"
+    );
     for key in [
         "AAEC",
+        "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=,AAEC",
         "not base64 at all",
         "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gIQ==",
     ] {
