@@ -12,7 +12,7 @@
 //! 4. the announced reset is fitted to it ([`crate::hint`]).
 
 use crate::clock::Millis;
-use crate::config::HintBounds;
+use crate::config::{ErrorRule, HintBounds, Reading};
 use crate::failure::{Cooldown, Failure, Profile};
 use crate::hint::document::Document;
 use crate::hint::{self, Answer};
@@ -26,6 +26,8 @@ mod families;
 mod limits;
 mod message;
 mod pattern;
+mod quirk;
+mod relay;
 mod request;
 mod status;
 mod transport;
@@ -44,6 +46,8 @@ pub struct UpstreamError<'a> {
     pub profile: Profile,
     /// Whether the provider's quotas are per model rather than per account.
     pub per_model_quota: bool,
+    /// What else the catalogue knows of its refusals.
+    pub reading: Reading,
     /// The model that was asked for, if any.
     pub model: Option<&'a str>,
     /// Whether the error came inside a stream that had begun well.
@@ -57,6 +61,8 @@ pub struct ClassifyRules<'a> {
     pub hint_bounds: &'a HintBounds,
     /// Extra texts that mean a ban, lowercased.
     pub custom_banned_signals: &'a [String],
+    /// The operator's rules of this provider.
+    pub provider_rules: &'a [ErrorRule],
     /// Rules that put statuses right, operators' first.
     pub restate: &'a [RestateRule],
 }
@@ -105,11 +111,11 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
     let hint = announced
-        .filter(|_| verdict.heals())
+        .filter(|_| verdict.heals() && !verdict.no_hint)
         .and_then(|hint| hint::bounded(hint, verdict.reason, rules.hint_bounds));
     let cooldown = match verdict.cooldown {
         // The announced time is better than a guess, and the ladder is what it may replace.
-        Cooldown::Fixed(_) if hint.is_some() => Cooldown::Ladder,
+        Cooldown::Fixed(_) if hint.is_some() && !verdict.exact => Cooldown::Ladder,
         other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_)) => other,
     };
     Failure {

@@ -14,6 +14,7 @@ use crate::protocol::Protocol;
 mod defaults;
 pub(crate) mod file;
 mod load;
+mod nature;
 mod problem;
 mod report;
 mod resolve;
@@ -26,10 +27,11 @@ pub(crate) mod yaml;
 mod tests;
 
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
+pub use nature::{ModelFamily, Reading, UnsaidOverflow};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble};
 pub use settings::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings,
+    ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings,
     WaitForCooldown,
 };
 pub use shape::schema;
@@ -132,6 +134,13 @@ pub struct Provider {
     pub per_model_quota: bool,
     /// Whether a stream may end without terminal evidence (servers that never send it).
     pub lenient_stream_end: bool,
+    /// The catalogue's entry whose peculiarities it has: its own id, unless
+    /// that is another name of an entry.
+    pub canonical: ProviderId,
+    /// How its refusals are to be read.
+    pub reading: Reading,
+    /// Models that share one quota, the first that fits.
+    pub model_families: Vec<ModelFamily>,
     /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
     pub egress_bucket_family: Option<String>,
 }

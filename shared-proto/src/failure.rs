@@ -63,6 +63,32 @@ pub enum Blame {
     Client,
 }
 
+/// What a provider's rule may charge a failure to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleScope {
+    /// The request; nothing is remembered.
+    Request,
+    /// The model on this connection.
+    Model,
+    /// The account.
+    Connection,
+    /// The provider as a whole.
+    Provider,
+}
+
+impl RuleScope {
+    /// Whom that is.
+    pub const fn blame(self) -> Blame {
+        match self {
+            Self::Request => Blame::Request,
+            Self::Model => Blame::Model,
+            Self::Connection => Blame::Connection,
+            Self::Provider => Blame::Provider,
+        }
+    }
+}
+
 /// The second classifier's words ("error types"); they drive terminal states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,8 +1,8 @@
 //! Failures of the account, its credential or the way to the provider.
 
 use super::decide::{Case, Verdict};
-use super::families;
 use super::pattern::{self, Pat};
+use super::{families, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// First rest after a refusal without a reason, ms.
@@ -71,11 +71,28 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
     })
 }
 
+/// The provider serves other programs only. Sounds like a ban, and passes: the
+/// account is fine, and an operator decides what to send.
+pub(super) fn client_refused(case: &Case<'_>) -> Option<Verdict> {
+    let refused = matches!(case.status, 400 | 401 | 403)
+        && (case.says(families::CLIENT_REFUSED) || case.facts.is_any(families::CLIENT_WORDS));
+    refused.then(|| {
+        Verdict::new("client-refused", Reason::Unknown, Blame::Connection)
+            .typed(ErrorType::RequestRejected)
+    })
+}
+
 /// The text says that the money is gone. On a 429 of an API key it has to say
 /// so beyond doubt, since relays pass on the troubles of their own accounts.
 pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
     if case.says(families::BILLING_SUSPENSION) {
         return Some(out_of_credits("billing-suspended"));
+    }
+    if let Some(verdict) = relay::broke_behind(case) {
+        return Some(verdict);
+    }
+    if case.says(families::EXTRA_USAGE_SPENT) && !case.announced {
+        return Some(out_of_credits("extra-usage-spent"));
     }
     let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
     // A rule that put the status right knows the provider's codes better.
@@ -139,6 +156,13 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
             Reason::Unknown,
             false,
         ));
+    }
+    if says(families::PROJECT_OFF) || case.facts.is_any(families::PROJECT_OFF_WORDS) {
+        // Somebody has to switch it on; no time does.
+        return Some(
+            Verdict::end("project-off", Reason::AuthError, Terminal::Expired)
+                .typed(ErrorType::ProjectRouteError),
+        );
     }
     if says(families::PROJECT) || case.facts.is_any(families::PROJECT_WORDS) {
         let verdict = on_account("project-route", Reason::AuthError);

@@ -4,12 +4,14 @@
 //! passes, what is told in words before what only the status says, and what
 //! may be a relay's tale about somebody else's account is believed last.
 //!
-//! Rules for single providers (their own codes, headers and sentences, and
-//! operators' rules) belong in one step of their own, between `account::banned`
-//! and `account::edge`: early enough to win over every general reading.
+//! What single providers say in words of their own is in `quirk`, a step between
+//! `account::banned` and `account::edge`: early enough to win over every general
+//! reading. The operator's rules go before all but a ban.
 
 use super::pattern::{self, Pat};
-use super::{ClassifyRules, UpstreamError, access, account, families, limits, request, status};
+use super::{
+    ClassifyRules, UpstreamError, access, account, families, limits, quirk, relay, request, status,
+};
 use crate::clock::Millis;
 use crate::failure::{Blame, Cooldown, ErrorType, Profile, Reason, Terminal};
 use crate::hint::document::Document;
@@ -78,6 +80,10 @@ pub(super) struct Verdict {
     pub cooldown: Cooldown,
     /// Whether the provider's breaker may count it.
     pub breaker: bool,
+    /// The cooldown holds whatever is announced.
+    pub exact: bool,
+    /// What is announced beside it is meaningless.
+    pub no_hint: bool,
 }
 
 impl Verdict {
@@ -92,6 +98,8 @@ impl Verdict {
             terminal: None,
             cooldown: Cooldown::Ladder,
             breaker: true,
+            exact: false,
+            no_hint: false,
         }
     }
 
@@ -127,6 +135,19 @@ impl Verdict {
         self.resting(Cooldown::Fixed(ms))
     }
 
+    /// Rests `ms`, whatever is announced.
+    pub(super) const fn for_exactly_ms(mut self, ms: u64) -> Self {
+        self.cooldown = Cooldown::Fixed(ms);
+        self.exact = true;
+        self
+    }
+
+    /// Takes no announcement.
+    pub(super) const fn without_hint(mut self) -> Self {
+        self.no_hint = true;
+        self
+    }
+
     pub(super) const fn off_breaker(mut self) -> Self {
         self.breaker = false;
         self
@@ -143,10 +164,13 @@ type Step = fn(&Case<'_>) -> Option<Verdict>;
 const STEPS: &[Step] = &[
     status::service_not_running,
     request::binding,
+    quirk::operator,
     account::payment,
     account::banned,
+    quirk::built_in,
     account::edge,
     account::region,
+    account::client_refused,
     request::too_large,
     access::retired_or_moved,
     limits::google,
@@ -157,6 +181,7 @@ const STEPS: &[Step] = &[
     account::forbidden,
     access::missing,
     request::bad_request,
+    relay::passed_on,
     limits::told,
     limits::too_many,
 ];

@@ -2,6 +2,7 @@
 
 use super::account::believed;
 use super::decide::{Case, Verdict};
+use super::facts::Zero;
 use super::families;
 use super::pattern::{self, Pat};
 use crate::failure::{Blame, ErrorType, Reason};
@@ -35,11 +36,19 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     let blame = case.limit_blame();
     if zero_limit(text) {
         // A quota of none never comes back, whatever delay is named beside it.
-        return Some(
-            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(crate::failure::Cooldown::None),
-        );
+        return Some(no_access());
+    }
+    match case.facts.zero_quota {
+        // No minute makes it larger, but another region or account has one.
+        Some(Zero::Region) => {
+            return Some(
+                Verdict::new("google-region-quota", Reason::Unknown, Blame::Connection)
+                    .typed(ErrorType::RequestRejected)
+                    .without_hint(),
+            );
+        }
+        Some(Zero::Everywhere) => return Some(no_access()),
+        None => {}
     }
     let daily = ["_per_day", "per day", "perday", "daily"];
     if daily.iter().any(|word| text.contains(word)) {
@@ -57,6 +66,12 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         return Some(quota("quota-text", blame));
     }
     Some(rate("google-rate-limit", blame))
+}
+
+const fn no_access() -> Verdict {
+    Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
+        .typed(ErrorType::ModelNotFound)
+        .resting(crate::failure::Cooldown::None)
 }
 
 fn zero_limit(text: &str) -> bool {
@@ -145,14 +160,16 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 429 {
         return None;
     }
+    if shapeless(case) {
+        return Some(
+            Verdict::request("request-shape", Reason::Unknown, true)
+                .typed(ErrorType::FingerprintRejection),
+        );
+    }
     let access = pattern::any(case.text(), &[Pat::Has("required for long context")])
         || case.says(&[Pat::Seq("未开放", "权限")]);
     if access {
-        return Some(
-            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(crate::failure::Cooldown::None),
-        );
+        return Some(no_access());
     }
     if case.document.raw.is_some() {
         // A relay's own account upstream is at its limit; ours is fine.
@@ -165,4 +182,17 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
         case.limit_blame()
     };
     Some(rate("status-429", blame))
+}
+
+/// A subscription's limit always names itself in headers. A 429 that says
+/// nothing at all refuses the shape of the request; the account is fine.
+fn shapeless(case: &Case<'_>) -> bool {
+    let told = case.facts.message.as_deref().unwrap_or_default();
+    let names_limit = |(name, _): &(String, String)| {
+        name.starts_with("anthropic-ratelimit-") || name == "retry-after"
+    };
+    case.is_oauth()
+        && case.facts.is_any(&["rate_limit_error"])
+        && told.trim().eq_ignore_ascii_case("error")
+        && !case.error.answer.headers.iter().any(names_limit)
 }

@@ -40,6 +40,10 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let says = |patterns: &[Pat]| case.says(patterns);
+    let bare = case.error.answer.body.trim_ascii().is_empty();
+    if bare && case.error.reading.unsaid_overflow.bare_400 {
+        return Some(overflow());
+    }
     if case.facts.is_any(families::MODEL_ACCESS_WORDS) {
         return Some(model_access());
     }

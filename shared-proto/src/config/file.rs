@@ -4,16 +4,19 @@
 //! Every field may be absent, so that one fault does not hide the next; what is
 //! required is said in the schema. Two of our own keywords mark the schema:
 //! `x-notYet` names keys that are accepted but not acted on yet (a list holds
-//! the values that ask for nothing).
+//! the values that ask for nothing), `x-exact` numbers that are refused out of
+//! their bounds instead of clamped.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+mod rules;
 mod settings;
 mod words;
 
+pub(crate) use rules::{ErrorRule, Marker, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
     Signal, WaitForCooldown,
@@ -135,6 +138,10 @@ pub(crate) struct Provider {
     pub(crate) passthrough_models: Option<bool>,
     /// Whether a stream may end without a finish reason or end marker.
     pub(crate) lenient_stream_end: Option<bool>,
+    /// Whether a built-in rule of the provider may say what a refusal is charged to.
+    pub(crate) honours_rule_scope: Option<bool>,
+    /// Whether its built-in rules see the whole text of a refusal, not only its code and type.
+    pub(crate) full_text_rules: Option<bool>,
     /// Name of the family whose limits count per egress address. Empty: none.
     #[schemars(extend("x-notYet" = true))]
     pub(crate) egress_bucket_family: Option<String>,

@@ -1,7 +1,10 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
-use crate::failure::Profile;
+use std::collections::BTreeMap;
+
+use crate::failure::{Profile, Reason, RuleScope};
 use crate::lease::LeaseRules;
+use crate::restate::RestateRule;
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +23,31 @@ pub struct Settings {
     pub model_lockout: ModelLockout,
     /// Extra texts that mean a ban, lowercased.
     pub custom_banned_signals: Vec<String>,
+    /// What refusals mean, in the operator's words, by provider; in each list the first that fits wins.
+    pub provider_error_rules: BTreeMap<String, Vec<ErrorRule>>,
+    /// Rules that put statuses right, the operator's first.
+    pub restate_rules: Vec<RestateRule>,
     /// Whether a ban also switches the connection off.
     pub auto_disable_banned_accounts: bool,
     /// Attempts of one request over all targets.
     pub max_attempts: u32,
     /// How session leases last, end and are handed over.
     pub leases: LeaseRules,
+}
+
+/// What an operator says that a refusal means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorRule {
+    /// The upstream's status.
+    pub status: u16,
+    /// Text that the answer has to hold, lowercased; never empty.
+    pub text: String,
+    /// What it is charged to; never the request.
+    pub scope: RuleScope,
+    /// Its reason.
+    pub reason: Reason,
+    /// How long what it is charged to rests, ms; `None` leaves it to the ladder and to announcements.
+    pub cooldown_ms: Option<u64>,
 }
 
 /// When and for how long one model of a connection is locked.

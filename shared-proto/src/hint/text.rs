@@ -77,6 +77,17 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
     }
 }
 
+/// What is left in words: `resets in 13 days`, as ms; nothing for 0.
+pub(crate) fn countdown(text: &str) -> Option<u64> {
+    ["resets in ", "reset in "].iter().find_map(|anchor| {
+        let mut places = text.match_indices(anchor).take(MATCHES_MAX);
+        places.find_map(|(at, _)| {
+            let rest = text.get(at.saturating_add(anchor.len())..)?;
+            duration::prose(rest).filter(|ms| *ms > 0)
+        })
+    })
+}
+
 fn local(china: bool) -> Offset {
     if china {
         Offset::constant(8)

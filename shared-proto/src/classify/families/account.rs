@@ -147,17 +147,53 @@ pub(in crate::classify) const TOKEN_EXPIRED: &[Pat] = &[
 
 /// A switch of the project is off; the account is fine.
 pub(in crate::classify) const PROJECT: &[Pat] = &[
-    Has("has not been used in project"),
     Has("it is disabled"),
     Has("verify your account to continue"),
+    Has("user is not authorized to make this call"),
 ];
 
-pub(in crate::classify) const PROJECT_WORDS: &[&str] = &[
-    "service_disabled",
-    "accessnotconfigured",
-    "permission_denied",
-    "gcp_project_required",
+/// The project lacks the API until somebody enables it.
+pub(in crate::classify) const PROJECT_OFF: &[Pat] = &[Has("has not been used in project")];
+
+pub(in crate::classify) const PROJECT_OFF_WORDS: &[&str] =
+    &["service_disabled", "accessnotconfigured"];
+
+/// Only certain programs are served.
+pub(in crate::classify) const CLIENT_REFUSED: &[Pat] = &[
+    Near("only available for", "agent", 40),
+    Near("only available for", "client", 40),
+    Near("only available to", "client", 40),
+    Near("only authorized for use with", "claude code", 20),
+    Near("only be used with", "claude code", 20),
+    Has("client is not supported"),
+    Has("unsupported client"),
+    Has("client version is not supported"),
 ];
+
+pub(in crate::classify) const CLIENT_WORDS: &[&str] = &["access_terminated_error"];
+
+/// What was bought on top of the plan is spent; a wait that is named beside it is the plan's.
+pub(in crate::classify) const EXTRA_USAGE_SPENT: &[Pat] = &[Has("out of extra usage")];
+
+/// Codes by which relays pass on that money is missing.
+pub(in crate::classify) const RELAY_MONEY_WORDS: &[&str] = &[
+    "billing_not_active",
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "exceeded_current_quota_error",
+    "insufficient_balance_error",
+    "arrearage",
+];
+
+/// What relays say whatever happened behind them.
+pub(in crate::classify) const RELAY_BUSY: &[Pat] = &[
+    Has("饱和"),
+    Has("upstream load is saturated"),
+    Has("upstream load of the current group"),
+];
+
+pub(in crate::classify) const PROJECT_WORDS: &[&str] =
+    &["permission_denied", "gcp_project_required"];
 
 /// The edge blocks the account.
 pub(in crate::classify) const SENTINEL: &[Pat] = &[

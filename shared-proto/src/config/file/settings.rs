@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::rules::{ErrorRule, RestatementRule};
+
 /// Behaviour with numbers.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -49,9 +51,12 @@ pub(crate) struct Settings {
     pub(crate) combo_defaults: Option<serde_json::Map<String, serde_json::Value>>,
     /// Exclusive session leases.
     pub(crate) leases: Option<Leases>,
-    /// The operator's own error rules, by provider.
-    #[schemars(extend("x-notYet" = true))]
+    /// What a provider's refusals mean, by provider: at most 50 rules together. The first one that fits
+    /// goes before every built-in reading but a ban.
     pub(crate) provider_error_rules: Option<BTreeMap<String, Vec<ErrorRule>>>,
+    /// Statuses that a provider sends and that mean another one: at most 50 rules, before the built-in
+    /// ones.
+    pub(crate) status_restatement_rules: Option<Vec<RestatementRule>>,
 }
 
 /// Cooldowns, breakers, waits and queues.
@@ -353,22 +358,5 @@ not_yet! {
         /// Requests at a time.
         #[schemars(range(min = 1, max = 10_000))]
         concurrency: u64,
-    }
-
-    /// An error rule of the operator's own.
-    ErrorRule {
-        /// The upstream's status.
-        #[schemars(range(min = 100, max = 599))]
-        status: u64,
-        /// Text that the upstream's answer has to hold.
-        #[schemars(length(min = 1, max = 200))]
-        r#match: String,
-        /// What the failure is charged to.
-        scope: String,
-        /// Its reason. Default `quota_exhausted`.
-        reason: String,
-        /// How long, ms.
-        #[schemars(range(min = 0, max = 86_400_000))]
-        cooldown_ms: u64,
     }
 }
