@@ -7,6 +7,8 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// First rest after a refusal without a reason, ms.
 const REQUEST_REJECTED_MS: u64 = 300_000;
+/// Rest of a model whose free tier is spent, ms.
+const MODEL_FREE_TIER_MS: u64 = 86_400_000;
 
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
@@ -74,8 +76,10 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
 /// The provider serves other programs only. Sounds like a ban, and passes: the
 /// account is fine, and an operator decides what to send.
 pub(super) fn client_refused(case: &Case<'_>) -> Option<Verdict> {
+    let quota = || case.says(families::SUBSCRIPTION) || case.says(families::QUOTA);
     let refused = matches!(case.status, 400 | 401 | 403)
-        && (case.says(families::CLIENT_REFUSED) || case.facts.is_any(families::CLIENT_WORDS));
+        && (case.says(families::CLIENT_REFUSED) || case.facts.is_any(families::CLIENT_WORDS))
+        && !quota();
     refused.then(|| {
         Verdict::new("client-refused", Reason::Unknown, Blame::Connection)
             .typed(ErrorType::RequestRejected)
@@ -93,6 +97,13 @@ pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
     }
     if case.says(families::EXTRA_USAGE_SPENT) && !case.announced {
         return Some(out_of_credits("extra-usage-spent"));
+    }
+    if case.error.per_model_quota && case.says(families::MODEL_FREE_TIER) {
+        return Some(
+            Verdict::new("model-free-tier", Reason::QuotaExhausted, Blame::Model)
+                .typed(ErrorType::QuotaExhausted)
+                .for_ms(MODEL_FREE_TIER_MS),
+        );
     }
     let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
     // A rule that put the status right knows the provider's codes better.

@@ -4,9 +4,8 @@
 //! passes, what is told in words before what only the status says, and what
 //! may be a relay's tale about somebody else's account is believed last.
 //!
-//! What single providers say in words of their own is in `quirk`, a step between
-//! `account::banned` and `account::edge`: early enough to win over every general
-//! reading. The operator's rules go before all but a ban.
+//! What single providers say in words of their own, and the operator's rules, are
+//! in `quirk`: early enough to win over every general reading but a ban.
 
 use super::pattern::{self, Pat};
 use super::{
@@ -165,9 +164,9 @@ const STEPS: &[Step] = &[
     status::service_not_running,
     request::binding,
     quirk::operator,
+    quirk::built_in,
     account::payment,
     account::banned,
-    quirk::built_in,
     account::edge,
     account::region,
     account::client_refused,

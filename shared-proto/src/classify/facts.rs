@@ -93,6 +93,12 @@ impl Facts {
                 self.status.get_or_insert(status);
             }
         }
+        // A code of MiniMax's own that is no status.
+        if let Some(Value::Number(code)) = container.get("status_code")
+            && container.contains_key("status_msg")
+        {
+            kinds.push(format!("base_resp:{code}"));
+        }
         if let Some(kind) = container
             .get("metadata")
             .and_then(|m| m.get("error_type"))

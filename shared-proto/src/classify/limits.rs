@@ -34,6 +34,9 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let blame = case.limit_blame();
+    if case.facts.is_any(families::OVERLOAD_WORDS) {
+        return Some(overloaded("overloaded"));
+    }
     if zero_limit(text) {
         // A quota of none never comes back, whatever delay is named beside it.
         return Some(no_access());
@@ -116,6 +119,12 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
     }
     if says(families::SESSION) {
         return Some(quota("session-quota", Blame::Connection).for_ms(SESSION_MS));
+    }
+    if says(families::HOURLY) {
+        return Some(quota("hourly-quota", Blame::Connection).for_ms(HOUR_MS));
+    }
+    if matches!(case.status, 402 | 403 | 429) && says(families::MONTHLY) {
+        return Some(quota("monthly-quota", Blame::Connection).for_ms(DAY_MS));
     }
     let claude = ["claude", "anthropic"]
         .iter()

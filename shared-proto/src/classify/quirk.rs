@@ -202,7 +202,11 @@ pub(super) const QUIRKS: &[Quirk] = &[
         id: "github-quota",
         providers: &["github"],
         statuses: &[402, 403, 429],
-        signs: &[Sign::Code(&["quota_exceeded", "free_quota_exceeded"])],
+        signs: &[Sign::Text(&[
+            "quota_exceeded",
+            "quota exceeded",
+            "premium request allowance",
+        ])],
         reason: Reason::QuotaExhausted,
         scope: RuleScope::Connection,
         rest: Rest::Ms(3_600_000),
@@ -247,11 +251,13 @@ fn countdown(case: &Case<'_>) -> Option<u64> {
     text::countdown(case.text())
 }
 
-/// What a row says of the case. The 402 of a provider is read with those of all others.
+/// What a row says of the case. A row without signs says no more than the
+/// status, which is read with everybody's.
 pub(super) fn built_in(case: &Case<'_>) -> Option<Verdict> {
     let reading = case.error.reading;
     let quirk = matching(case, reading.full_text_rules)?;
-    if case.status == 403 && !reading.honours_rule_scope {
+    let closed = case.status == 403 && !reading.honours_rule_scope;
+    if closed || quirk.signs.is_empty() || is_banned(case) {
         return None;
     }
     let honoured = reading.honours_rule_scope;
@@ -280,7 +286,7 @@ pub(super) fn operator(case: &Case<'_>) -> Option<Verdict> {
         rule.status == case.status && !rule.text.is_empty() && case.text().contains(&rule.text)
     };
     let rule = case.rules.provider_rules.iter().find(fits)?;
-    if case.says(families::BANNED) {
+    if is_banned(case) {
         return None;
     }
     let verdict = Verdict::new("operator-rule", rule.reason, rule.scope.blame());
@@ -289,6 +295,10 @@ pub(super) fn operator(case: &Case<'_>) -> Option<Verdict> {
         None => verdict,
     };
     Some(with_type(verdict).off_breaker())
+}
+
+fn is_banned(case: &Case<'_>) -> bool {
+    case.says(families::BANNED) || case.facts.is_any(families::BANNED_WORDS)
 }
 
 /// The second classifier's word for a rule's reason; none that is final.

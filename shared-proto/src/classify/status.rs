@@ -27,6 +27,10 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "cyber_policy",
             "unsupported_parameter",
             "unsupported_value",
+            "base_resp:1026",
+            "base_resp:1027",
+            "base_resp:1039",
+            "base_resp:2013",
         ],
         400,
     ),
@@ -42,6 +46,9 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "quota_exceeded",
             "quota_exhausted",
             "resource_exhausted",
+            "base_resp:1002",
+            "base_resp:1041",
+            "base_resp:2056",
         ],
         429,
     ),
@@ -66,11 +73,18 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "unauthorized",
             "unauthenticated",
             "token_expired",
+            "base_resp:1004",
+            "base_resp:2049",
         ],
         401,
     ),
     (
-        &["billing_error", "payment_required", "insufficient_credits"],
+        &[
+            "billing_error",
+            "payment_required",
+            "insufficient_credits",
+            "base_resp:1008",
+        ],
         402,
     ),
     (
@@ -133,11 +147,13 @@ pub(super) fn stands_for(document: &Document, facts: &Facts) -> u16 {
 }
 
 fn by_text(text: &str) -> Option<u16> {
-    let families: [(&[pattern::Pat], u16); 4] = [
+    let families: [(&[pattern::Pat], u16); 6] = [
         (families::RATE_LIMIT, 429),
         (families::OVERLOAD, 503),
         (families::CREDITS, 402),
         (families::OVERFLOW, 400),
+        (families::CREDENTIAL, 401),
+        (families::POLICY, 400),
     ];
     families
         .into_iter()

@@ -19,6 +19,7 @@ pub(in crate::classify) const BANNED_WORDS: &[&str] = &[
     "organization_restricted",
     "organization_disabled",
     "consumer_suspended",
+    "deactivated_workspace",
 ];
 
 /// The money is gone.
@@ -40,6 +41,10 @@ pub(in crate::classify) const CREDITS: &[Pat] = &[
     Has("insufficient_balance"),
     Has("insufficient account balance"),
     Has("insufficient credit"),
+    Has("credit limit exceeded"),
+    Has("key limit exceeded"),
+    Has("quota is not enough"),
+    Has("可用额度不足"),
     Has("exhausted all your credits"),
     Has("used all available credits"),
     Has("usage balance exhausted"),
@@ -60,6 +65,8 @@ pub(in crate::classify) const CREDITS_WORDS: &[&str] = &[
     "insufficient_balance_error",
     "arrearage",
     "insufficient_user_quota",
+    "pre_consume_token_quota_failed",
+    "billing_disabled",
 ];
 
 /// Credits texts that hold on a 429 too, whoever relays it: they speak of money.
@@ -69,11 +76,16 @@ pub(in crate::classify) const MONEY: &[Pat] = &[
     Has("insufficient account balance"),
     Has("insufficient credit"),
     Has("balance is insufficient"),
+    Has("credit limit exceeded"),
     Has("余额不足"),
     Has("欠费"),
     Has("套餐已到期"),
     Seq("credits", "depleted"),
 ];
+
+/// What was free of one model is spent; the others go on.
+pub(in crate::classify) const MODEL_FREE_TIER: &[Pat] =
+    &[Has("free tier of the model has been exhausted")];
 
 /// The account stands still until a bill is paid.
 pub(in crate::classify) const BILLING_SUSPENSION: &[Pat] = &[
@@ -125,6 +137,9 @@ pub(in crate::classify) const KEY_REFUSED: &[Pat] = &[
     Has("reported as leaked"),
     Has("incorrect api key provided"),
     Has("api key not valid"),
+    Near("security token", "invalid", 40),
+    Has("scope requirement"),
+    Has("does not have access to claude code"),
 ];
 
 /// A stale token that a refresh may mend.
@@ -167,6 +182,7 @@ pub(in crate::classify) const CLIENT_REFUSED: &[Pat] = &[
     Near("only be used with", "claude code", 20),
     Has("client is not supported"),
     Has("unsupported client"),
+    Has("unauthorized client"),
     Has("client version is not supported"),
 ];
 

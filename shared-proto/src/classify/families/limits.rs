@@ -81,6 +81,17 @@ pub(in crate::classify) const SESSION: &[Pat] = &[
     Seq("reached your session", "usage limit"),
 ];
 
+pub(in crate::classify) const HOURLY: &[Pat] =
+    &[Has("hourly usage limit"), Has("hourly limit reached")];
+
+pub(in crate::classify) const MONTHLY: &[Pat] = &[
+    Has("monthly quota"),
+    Has("monthly usage limit"),
+    Has("monthly limit"),
+    Has("calls / month"),
+    Has("calls per month"),
+];
+
 pub(in crate::classify) const ROLLING_DAY: &[Pat] = &[
     Near("rolling", "24-hour", 40),
     Near("rolling", "24 hour", 40),

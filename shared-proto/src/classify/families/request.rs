@@ -44,6 +44,7 @@ pub(in crate::classify) const POLICY: &[Pat] = &[
     Has("content policy"),
     Has("usage policies"),
     Has("usage policy"),
+    Has("usage guidelines"),
     Has("safety system"),
     Has("input was flagged"),
     Has("content was flagged"),
@@ -63,6 +64,9 @@ pub(in crate::classify) const POLICY_WORDS: &[&str] = &[
     "data_inspection_failed",
     "datainspectionfailed",
     "prohibited_content",
+    "sensitive_words_detected",
+    "base_resp:1026",
+    "base_resp:1027",
 ];
 
 /// The request is not well formed.
@@ -120,6 +124,10 @@ pub(in crate::classify) const MODEL_ACCESS: &[Pat] = &[
     Near("model", "doesn't support", 80),
     Near("model", "unsupported", 80),
     Has("unsupported model"),
+    Has("does not support tools"),
+    Has("no models loaded"),
+    Has("no endpoints found"),
+    Has("long context beta"),
     Has("not a valid model"),
     Has("model not exist"),
     Has("模型不存在"),
