@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::config::file::{Auth, AuthHeader, ProfileName, ProtocolName, Timeouts};
 use crate::config::{
-    Endpoints, ModelFamily, Parts, Provider, Reading, UnsaidOverflow, assemble, yaml,
+    DailyReset, Endpoints, ModelFamily, Parts, Provider, Reading, UnsaidOverflow, assemble, yaml,
 };
 
 #[cfg(test)]
@@ -97,6 +97,7 @@ struct Row {
     unsaid_overflow: Vec<Unsaid>,
     #[serde(default)]
     model_families: Vec<Family>,
+    daily_quota_reset_timezone: Option<String>,
 }
 
 /// How a prompt that is too long is refused without a word of it.
@@ -167,6 +168,9 @@ fn built(row: Row) -> Entry {
                 empty_answer: row.unsaid_overflow.contains(&Unsaid::EmptyAnswer),
             },
         },
+        daily_reset: row
+            .daily_quota_reset_timezone
+            .and_then(|zone| DailyReset::named(&zone, 0)),
         model_families: row.model_families.into_iter().map(family).collect(),
         ..provider
     };

@@ -12,7 +12,7 @@
 //! 4. the announced reset is fitted to it ([`crate::hint`]).
 
 use crate::clock::Millis;
-use crate::config::{ErrorRule, HintBounds, Reading};
+use crate::config::{DailyReset, ErrorRule, HintBounds, Reading};
 use crate::failure::{Cooldown, Failure, Profile};
 use crate::hint::document::Document;
 use crate::hint::{self, Answer};
@@ -34,6 +34,7 @@ mod transport;
 
 use decide::{Case, Verdict};
 use facts::Facts;
+use pattern::Signs;
 
 pub use transport::{BadAnswer, TransportFailure, stream_failure, transport_failure};
 
@@ -48,6 +49,8 @@ pub struct UpstreamError<'a> {
     pub per_model_quota: bool,
     /// What else the catalogue knows of its refusals.
     pub reading: Reading,
+    /// When a day's quota begins anew; `None` is midnight in UTC.
+    pub daily_reset: Option<&'a DailyReset>,
     /// The model that was asked for, if any.
     pub model: Option<&'a str>,
     /// Whether the error came inside a stream that had begun well.
@@ -71,9 +74,10 @@ pub struct ClassifyRules<'a> {
 pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Millis) -> Failure {
     let document = Document::read(&error.answer);
     let facts = Facts::read(&document);
+    let signs = Signs::of(&document.text);
     let told = error.answer.status;
     let sent = if error.in_stream || told < 400 {
-        status::stands_for(&document, &facts)
+        status::stands_for(&signs, &facts)
     } else {
         told
     };
@@ -97,16 +101,20 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         error,
         document: &document,
         facts: &facts,
+        signs: &signs,
         rules,
         restated: restated.is_some(),
         announced: announced.is_some(),
         now,
     };
     let raw = document.raw.as_deref().map(Document::of_text);
-    let behind = raw.as_ref().map(|raw| (raw, Facts::read(raw)));
-    let behind_case = behind.as_ref().map(|(document, facts)| Case {
+    let behind = raw
+        .as_ref()
+        .map(|raw| (raw, Facts::read(raw), Signs::of(&raw.text)));
+    let behind_case = behind.as_ref().map(|(document, facts, signs)| Case {
         document,
         facts,
+        signs,
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
@@ -135,7 +143,9 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
         upstream_code: facts.upstream_code(),
         message: match &behind {
-            Some((raw, inner)) if inner.message.is_some() => message::compose(status, raw, inner),
+            Some((raw, inner, _)) if inner.message.is_some() => {
+                message::compose(status, raw, inner)
+            }
             Some(_) | None => message::compose(status, &document, &facts),
         },
         hint,
@@ -146,7 +156,7 @@ fn counts_for_breaker(case: &Case<'_>, verdict: &Verdict) -> bool {
     status::COUNTED.contains(&case.status)
         && verdict.breaker
         && !case.facts.is_any(families::NOT_BREAKER_WORDS)
-        && !pattern::any(case.text(), families::LOCAL_LIFECYCLE)
+        && !case.signs.any(families::LOCAL_LIFECYCLE)
 }
 
 #[cfg(test)]

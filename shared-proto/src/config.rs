@@ -27,7 +27,7 @@ pub(crate) mod yaml;
 mod tests;
 
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
-pub use nature::{ModelFamily, Reading, UnsaidOverflow};
+pub use nature::{DailyReset, ModelFamily, Reading, UnsaidOverflow};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble};
 pub use settings::{
@@ -141,6 +141,8 @@ pub struct Provider {
     pub reading: Reading,
     /// Models that share one quota, the first that fits.
     pub model_families: Vec<ModelFamily>,
+    /// When a day's quota begins anew, where it is known.
+    pub daily_reset: Option<DailyReset>,
     /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
     pub egress_bucket_family: Option<String>,
 }

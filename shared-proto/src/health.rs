@@ -206,7 +206,17 @@ impl ConnectionHealth {
         now: Millis,
         rules: &HealthRules,
     ) -> Step {
-        if failure.blame != Blame::Connection {
+        let charged = match failure.blame {
+            Blame::Connection => true,
+            // A rule may rest the connection that met what is the provider's.
+            Blame::Provider | Blame::EgressIp => failure.cooldown != Cooldown::None,
+            Blame::Request
+            | Blame::ProtocolQuirk
+            | Blame::Model
+            | Blame::Router
+            | Blame::Client => false,
+        };
+        if !charged {
             return self.kept(now, Outcome::Nothing);
         }
         if self.terminal.is_some() {

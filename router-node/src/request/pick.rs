@@ -38,6 +38,8 @@ pub(crate) struct Candidate {
     pub(crate) slot: Arc<Slot>,
     pub(crate) provider: Arc<ProviderSlot>,
     pub(crate) model: Arc<str>,
+    /// Whether it is one of a combo's targets.
+    pub(crate) combo: bool,
 }
 
 /// Walks the targets of one request.
@@ -140,6 +142,7 @@ impl<'a> Picker<'a> {
                         slot,
                         provider: Arc::clone(&target.provider),
                         model: Arc::clone(&target.model),
+                        combo: targets.combo,
                     };
                     return match admission {
                         Admission::Admit => Pick::Try(candidate),
@@ -162,7 +165,7 @@ impl<'a> Picker<'a> {
     fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
         let usable = |slot: &&Arc<Slot>| {
             !self.tried.contains(&slot.connection.id)
-                && slot.cell.eligible(now).is_ok()
+                && slot.eligible_for(&target.model, now).is_ok()
                 && self.set_aside(slot, now).is_none()
         };
         if let Some(slot) = &target.connection {
@@ -256,7 +259,10 @@ impl<'a> Picker<'a> {
                 Err(Blocked::Terminal(terminal)) => {
                     (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
                 }
-                Ok(()) => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                Ok(()) => match slot.locked(&target.model, now) {
+                    Some(until) => (ExclusionReason::ModelLockout, Some(until), None),
+                    None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                },
             };
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));

@@ -1,7 +1,6 @@
 //! Failures of the account, its credential or the way to the provider.
 
 use super::decide::{Case, Verdict};
-use super::pattern::{self, Pat};
 use super::{families, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
@@ -118,7 +117,7 @@ pub(super) fn believed(case: &Case<'_>) -> bool {
         || case.is_oauth()
         || case.says(families::LONG_QUOTA)
         || case.facts.is_any(families::LONG_QUOTA_WORDS)
-        || says_only_limit(case.text())
+        || case.says(families::SUBSCRIPTION) && says_only_limit(case.text())
 }
 
 fn says_only_limit(text: &str) -> bool {
@@ -160,8 +159,8 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let on_account = |rule, reason| Verdict::new(rule, reason, Blame::Connection);
-    let says = |patterns: &[Pat]| case.says(patterns);
-    if pattern::any(case.text(), &[Pat::Has("not authorized for this route")]) {
+    let says = |family| case.says(family);
+    if case.signs.any(families::ROUTE) {
         return Some(Verdict::request(
             "route-not-authorized",
             Reason::Unknown,
@@ -200,7 +199,7 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         // An API key may lack a right for this one call; the ladder is enough.
         return Some(on_account("status-403", Reason::AuthError));
     }
-    if says(&[Pat::Word("request not allowed")]) {
+    if says(families::NOT_ALLOWED) {
         return Some(
             on_account("request-not-allowed", Reason::RateLimitExceeded)
                 .typed(ErrorType::RequestRejected)

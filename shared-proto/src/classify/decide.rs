@@ -7,7 +7,7 @@
 //! What single providers say in words of their own, and the operator's rules, are
 //! in `quirk`: early enough to win over every general reading but a ban.
 
-use super::pattern::{self, Pat};
+use super::pattern::{Family, Signs};
 use super::{
     ClassifyRules, UpstreamError, access, account, families, limits, quirk, relay, request, status,
 };
@@ -25,6 +25,7 @@ pub(super) struct Case<'a> {
     pub error: &'a UpstreamError<'a>,
     pub document: &'a Document,
     pub facts: &'a Facts,
+    pub signs: &'a Signs<'a>,
     pub rules: &'a ClassifyRules<'a>,
     /// Whether a rule put the status right.
     pub restated: bool,
@@ -39,16 +40,16 @@ impl Case<'_> {
         &self.document.text
     }
 
-    /// Whether the text has one of `patterns`, and speaks for the provider at
+    /// Whether the text has a pattern of `family`, and speaks for the provider at
     /// all: a web page is the work of a machine in between, and a broken
     /// gateway may quote what others said to others.
-    pub(super) fn says(&self, patterns: &[Pat]) -> bool {
-        !self.document.html && !self.quotes_others() && pattern::any(self.text(), patterns)
+    pub(super) fn says(&self, family: Family) -> bool {
+        !self.document.html && !self.quotes_others() && self.signs.any(family)
     }
 
     /// Whether it is a gateway's summary of what its own upstreams said.
     pub(super) fn quotes_others(&self) -> bool {
-        self.status >= 500 && pattern::any(self.text(), families::QUOTED_STATUS)
+        self.status >= 500 && self.signs.any(families::QUOTED_STATUS)
     }
 
     /// Whose limit it is: the model's where quotas are per model, unless a rule

@@ -4,7 +4,7 @@ use super::account::believed;
 use super::decide::{Case, Verdict};
 use super::facts::Zero;
 use super::families;
-use super::pattern::{self, Pat};
+use crate::config::DailyReset;
 use crate::failure::{Blame, ErrorType, Reason};
 use crate::hint::headers;
 
@@ -27,9 +27,7 @@ const fn overloaded(rule: &'static str) -> Verdict {
 
 /// Google says "you exceeded your current quota" for everything; the metric tells what it was.
 pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
-    let text = case.text();
-    let speaks = text.contains("generativelanguage.googleapis.com")
-        || case.facts.is_any(&["resource_exhausted"]);
+    let speaks = case.signs.any(families::GOOGLE) || case.facts.is_any(&["resource_exhausted"]);
     if case.status != 429 || !speaks || case.says(families::MONEY) {
         return None;
     }
@@ -37,7 +35,7 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     if case.facts.is_any(families::OVERLOAD_WORDS) {
         return Some(overloaded("overloaded"));
     }
-    if zero_limit(text) {
+    if case.signs.any(families::ZERO_LIMIT) && zero_limit(case.text()) {
         // A quota of none never comes back, whatever delay is named beside it.
         return Some(no_access());
     }
@@ -53,9 +51,8 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         Some(Zero::Everywhere) => return Some(no_access()),
         None => {}
     }
-    let daily = ["_per_day", "per day", "perday", "daily"];
-    if daily.iter().any(|word| text.contains(word)) {
-        return Some(quota("google-per-day", blame));
+    if case.signs.any(families::GOOGLE_DAY) {
+        return Some(quota("google-per-day", blame).for_ms(to_midnight(case)));
     }
     if case
         .facts
@@ -63,7 +60,7 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     {
         return Some(rate("google-rate-limit", blame));
     }
-    if case.says(families::QUOTA) && !text.contains("_requests") && !text.contains("token_count")
+    if case.says(families::QUOTA) && !case.signs.any(families::GOOGLE_MINUTE)
         || case.facts.is_any(families::LONG_QUOTA_WORDS)
     {
         return Some(quota("quota-text", blame));
@@ -86,7 +83,7 @@ fn zero_limit(text: &str) -> bool {
 
 /// The window of a plan, or the day's allowance, is used up.
 pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
-    let says = |patterns: &[Pat]| case.says(patterns);
+    let says = |family| case.says(family);
     let believed = believed(case);
     let answer = &case.error.answer;
     let plan = case.status == 429 && headers::plan_rejects(answer.headers);
@@ -102,7 +99,7 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
         };
         return Some(quota("plan-window", blame).for_ms(HOUR_MS));
     }
-    if case.status == 429 && says(families::OVERFLOW) && says(&[Pat::Has("long context")]) {
+    if case.status == 429 && says(families::OVERFLOW) && says(families::LONG_CONTEXT) {
         return None;
     }
     if believed && says(families::DAILY) {
@@ -136,10 +133,12 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
         .then(|| quota("subscription-quota", Blame::Connection).for_ms(HOUR_MS))
 }
 
-/// Until the next midnight in UTC, ms.
+/// Until a day's quota begins anew, ms.
 fn to_midnight(case: &Case<'_>) -> u64 {
-    let today = case.now.as_epoch_ms().checked_rem(DAY_MS).unwrap_or(0);
-    DAY_MS.saturating_sub(today)
+    match case.error.daily_reset {
+        Some(reset) => reset.wait_ms(case.now),
+        None => DailyReset::default().wait_ms(case.now),
+    }
 }
 
 /// What the text of any other status says.
@@ -147,7 +146,7 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
     if case.status == 529 {
         return Some(overloaded("status-529"));
     }
-    if case.says(&[Pat::Has("no credentials")]) {
+    if case.says(families::NO_CREDENTIALS) {
         let verdict = Verdict::new("no-credentials", Reason::AuthError, Blame::Connection);
         return Some(verdict.for_ms(120_000));
     }
@@ -156,7 +155,7 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
         return Some(quota("quota-text", case.limit_blame()));
     }
     let busy = case.says(families::OVERLOAD) || case.facts.is_any(families::OVERLOAD_WORDS);
-    let per_account = case.says(&[Pat::Has("rate limit"), Pat::Has("速率限制")]);
+    let per_account = case.says(families::PER_ACCOUNT);
     if busy && !(case.status == 429 && per_account) {
         return Some(overloaded("overloaded"));
     }
@@ -175,8 +174,7 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::FingerprintRejection),
         );
     }
-    let access = pattern::any(case.text(), &[Pat::Has("required for long context")])
-        || case.says(&[Pat::Seq("未开放", "权限")]);
+    let access = case.says(families::LIMIT_IS_ACCESS);
     if access {
         return Some(no_access());
     }

@@ -90,6 +90,10 @@ pub(super) fn sanitise(text: &str) -> String {
         }
         push_word(&mut out, &word);
         word.clear();
+        // What comes now would be cut off.
+        if out.len() > MESSAGE_MAX_CHARS && out.chars().count() > MESSAGE_MAX_CHARS {
+            return shorten(out.trim());
+        }
         // A lone `>` compares; one after a word closes a bracket.
         if is_edge(c) && c != '<' && (c != '>' || out.ends_with(' ')) {
             out.push(c);

@@ -83,6 +83,7 @@ impl Refusal {
             reading: catalogue::entry(self.provider)
                 .map(|entry| entry.provider.reading)
                 .unwrap_or_default(),
+            daily_reset: None,
             model: Some("some-model"),
             in_stream: self.in_stream,
         }

@@ -7,8 +7,8 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, Settings, Timeouts,
-    WaitForCooldown,
+    ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
+    Settings, Timeouts, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -77,6 +77,7 @@ impl Default for ModelLockout {
             max_cooldown_ms: 1_800_000,
             max_backoff_steps: 10,
             use_exponential_backoff: true,
+            daily_reset: DailyReset::default(),
         }
     }
 }

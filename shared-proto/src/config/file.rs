@@ -16,10 +16,10 @@ mod rules;
 mod settings;
 mod words;
 
-pub(crate) use rules::{ErrorRule, Marker, RestatementRule, Status};
+pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
-    ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
-    Signal, WaitForCooldown,
+    ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal,
+    WaitForCooldown,
 };
 pub(crate) use words::{Auth, AuthHeader, Instant, OneOrMany, ProfileName, ProtocolName, Secret};
 
@@ -142,6 +142,11 @@ pub(crate) struct Provider {
     pub(crate) honours_rule_scope: Option<bool>,
     /// Whether its built-in rules see the whole text of a refusal, not only its code and type.
     pub(crate) full_text_rules: Option<bool>,
+    /// Zone in which a day's quota is counted. Default: the catalogue's, else `modelLockout`'s.
+    pub(crate) daily_quota_reset_timezone: Option<String>,
+    /// Hour there at which it begins anew. Default 0.
+    #[schemars(range(min = 0, max = 23))]
+    pub(crate) daily_quota_reset_hour: Option<u64>,
     /// Name of the family whose limits count per egress address. Empty: none.
     #[schemars(extend("x-notYet" = true))]
     pub(crate) egress_bucket_family: Option<String>,

@@ -1,6 +1,11 @@
 //! What sets a provider's refusals and quotas apart from the usual; all of it
 //! is data of the catalogue.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::clock::Millis;
+
 /// How a provider's refusals are to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
@@ -19,6 +24,67 @@ pub struct UnsaidOverflow {
     pub bare_400: bool,
     /// A well-formed answer with nothing in it.
     pub empty_answer: bool,
+}
+
+/// When a day's quota begins anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DailyReset {
+    /// Where the day is counted.
+    pub zone: TimeZone,
+    /// The hour there, 0 to 23.
+    pub hour: i8,
+}
+
+/// One day, ms.
+const DAY_MS: u64 = 86_400_000;
+/// The longest day of a clock that is put back, ms.
+const LONGEST_DAY_MS: u64 = 90_000_000;
+
+impl Default for DailyReset {
+    fn default() -> Self {
+        Self {
+            zone: TimeZone::UTC,
+            hour: 0,
+        }
+    }
+}
+
+impl DailyReset {
+    /// The reset at `hour` o'clock of the zone with this name, if there is one.
+    pub fn named(zone: &str, hour: u64) -> Option<Self> {
+        let hour = i8::try_from(hour).ok().filter(|hour| *hour < 24)?;
+        let zone = TimeZone::get(zone).ok()?;
+        Some(Self { zone, hour })
+    }
+
+    /// From `now` to the next one, ms; a day where the calendar has none.
+    pub fn wait_ms(&self, now: Millis) -> u64 {
+        self.next(now)
+            .map(|at| at.since(now))
+            .filter(|ms| (1..=LONGEST_DAY_MS).contains(ms))
+            .unwrap_or(DAY_MS)
+    }
+
+    fn next(&self, now: Millis) -> Option<Millis> {
+        let now = i64::try_from(now.as_epoch_ms()).ok()?;
+        let now = Timestamp::from_millisecond(now).ok()?;
+        let today = now.to_zoned_datetime(self.zone.clone()).date();
+        [
+            today,
+            today.tomorrow().ok()?,
+            today.tomorrow().ok()?.tomorrow().ok()?,
+        ]
+        .into_iter()
+        .filter_map(|day| {
+            day.at(self.hour, 0, 0, 0)
+                .to_zoned_datetime(self.zone.clone())
+                .ok()
+        })
+        .map(|reset| reset.timestamp())
+        .find(|at| *at > now)
+        .and_then(|at| u64::try_from(at.as_millisecond()).ok())
+        .map(Millis::from_epoch_ms)
+    }
 }
 
 /// Models that share one quota on a connection.
@@ -57,7 +123,28 @@ fn fits(pattern: &str, model: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::{DailyReset, fits};
+    use crate::clock::Millis;
+
+    #[test]
+    fn a_day_ends_where_it_is_counted() {
+        // 2026-10-01T12:00:00Z.
+        let now = Millis::from_epoch_ms(1_790_856_000_000);
+        let wait =
+            |zone: &str, hour| DailyReset::named(zone, hour).unwrap().wait_ms(now) / 3_600_000;
+        assert_eq!(wait("UTC", 0), 12);
+        assert_eq!(wait("UTC", 13), 1);
+        assert_eq!(wait("UTC", 12), 24);
+        assert_eq!(wait("America/Los_Angeles", 0), 19);
+        assert_eq!(wait("Asia/Shanghai", 0), 4);
+        assert!(DailyReset::named("Mars/Olympus", 0).is_none());
+        assert!(DailyReset::named("UTC", 24).is_none());
+        // The night of 2026-11-01 has 25 hours in California.
+        let autumn = Millis::from_epoch_ms(1_793_516_400_000);
+        let pacific = DailyReset::named("America/Los_Angeles", 0).unwrap();
+        assert_eq!(pacific.wait_ms(autumn), 25 * 3_600_000);
+        assert_eq!(pacific.wait_ms(Millis::from_epoch_ms(u64::MAX)), 86_400_000);
+    }
 
     #[test]
     fn patterns_have_a_star_at_either_end() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{DailyReset, Provider};
 use crate::failure::{Profile, Reason, RuleScope};
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
@@ -65,6 +66,16 @@ pub struct ModelLockout {
     pub max_backoff_steps: u32,
     /// Whether the ladder doubles.
     pub use_exponential_backoff: bool,
+    /// When a day's quota begins anew, where a provider says nothing else.
+    pub daily_reset: DailyReset,
+}
+
+impl Settings {
+    /// When a day's quota begins anew at `provider`.
+    pub fn daily_reset<'s>(&'s self, provider: &'s Provider) -> &'s DailyReset {
+        let own = provider.daily_reset.as_ref();
+        own.unwrap_or(&self.model_lockout.daily_reset)
+    }
 }
 
 /// Bounds of an announced reset, ms.

@@ -24,13 +24,14 @@ impl Picker<'_> {
         for (place, target) in self.open_targets() {
             let admission = target.provider.breaker.breaker().admit(now);
             let slot = self.slot(target, bound);
-            let slot = slot.filter(|slot| slot.cell.eligible(now).is_ok());
+            let slot = slot.filter(|slot| slot.eligible_for(&target.model, now).is_ok());
             let Some(slot) = slot else { continue };
             let candidate = Candidate {
                 target: place,
                 slot: Arc::clone(slot),
                 provider: Arc::clone(&target.provider),
                 model: Arc::clone(&target.model),
+                combo: self.targets.combo,
             };
             match admission {
                 Admission::Admit => return Pick::Try(candidate),
@@ -50,7 +51,7 @@ impl Picker<'_> {
                 Admission::Reject { .. }
             );
             let slot = self.slot(target, bound).filter(|_| !rejects);
-            slot.is_some_and(|slot| slot.cell.eligible(now).is_ok())
+            slot.is_some_and(|slot| slot.eligible_for(&target.model, now).is_ok())
         };
         self.tried.contains(bound) && self.targets.list.iter().any(usable)
     }
@@ -68,7 +69,7 @@ impl Picker<'_> {
                 .of_target(target)
                 .filter(|slot| {
                     let id = &slot.connection.id;
-                    slot.cell.eligible(now).is_ok()
+                    slot.eligible_for(&target.model, now).is_ok()
                         && !self.tried.contains(id)
                         && !open.iter().any(|known| known.connection == *id)
                 })
@@ -99,7 +100,7 @@ impl Picker<'_> {
             }
             let slots: Vec<Arc<Slot>> = self
                 .of_target(target)
-                .filter(|slot| slot.cell.eligible(now).is_err())
+                .filter(|slot| slot.eligible_for(&target.model, now).is_err())
                 .cloned()
                 .collect();
             if !slots.is_empty() {
@@ -115,7 +116,7 @@ impl Picker<'_> {
             let admission = target.provider.breaker.breaker().admit(now);
             let open = matches!(admission, Admission::Reject { .. });
             for slot in self.of_target(target) {
-                let counter = match slot.cell.eligible(now) {
+                let counter = match slot.eligible_for(&target.model, now) {
                     Err(Blocked::Terminal(_)) => &mut terminal,
                     Err(Blocked::Cooling { .. }) if of_quota(slot) => &mut used_up,
                     Err(Blocked::Cooling { .. }) => &mut resting,

@@ -64,6 +64,7 @@ fn failure(entry: &Entry) -> Failure {
         profile: profile(&entry.provider),
         per_model_quota: per_model_quota(&entry.provider),
         reading,
+        daily_reset: None,
         model: Some("some-model"),
         in_stream: entry.status == 200,
     };

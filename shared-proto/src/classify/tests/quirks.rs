@@ -2,6 +2,7 @@
 
 use super::super::decide::Case;
 use super::super::facts::Facts;
+use super::super::pattern::Signs;
 use super::super::quirk::{self, Rest};
 use super::super::{ClassifyRules, UpstreamError};
 use super::{Refusal, message, refused};
@@ -21,11 +22,13 @@ fn row(refusal: &Refusal) -> Option<&'static quirk::Quirk> {
     let error: UpstreamError<'_> = refusal.error();
     let document = Document::read(&error.answer);
     let facts = Facts::read(&document);
+    let signs = Signs::of(&document.text);
     let case = Case {
         status: refusal.status,
         error: &error,
         document: &document,
         facts: &facts,
+        signs: &signs,
         rules: &rules,
         restated: false,
         announced: false,

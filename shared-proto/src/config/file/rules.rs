@@ -1,4 +1,4 @@
-//! The operator's rules about upstream failures, as the file writes them.
+//! The operator's rules about upstream failures and locks, as the file writes them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,6 +23,33 @@ pub(crate) struct ErrorRule {
     /// How long what it is charged to rests, ms. Default: the ladder, or what the upstream announces.
     #[schemars(range(min = 0, max = 86_400_000), extend("x-exact" = true))]
     pub(crate) cooldown_ms: Option<u64>,
+}
+
+/// Locks of one model on one connection.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ModelLockout {
+    /// Whether a passing failure with one of `errorCodes` locks the model instead of resting the
+    /// connection. What is plainly about one model locks it anyway. Default false.
+    pub(crate) enabled: Option<bool>,
+    /// Statuses that lock; those outside 100-599 are dropped. Default 403, 404, 429, 502, 503, 504.
+    pub(crate) error_codes: Option<Vec<i64>>,
+    /// First step of the ladder, ms. Default 120000.
+    #[schemars(range(min = 5000, max = 600_000))]
+    pub(crate) base_cooldown_ms: Option<u64>,
+    /// Cap of the ladder, ms, of connections too; at least `baseCooldownMs`. Default 1800000.
+    #[schemars(range(min = 5000, max = 3_600_000))]
+    pub(crate) max_cooldown_ms: Option<u64>,
+    /// Doublings of the ladder. Default 10.
+    #[schemars(range(min = 0, max = 20))]
+    pub(crate) max_backoff_steps: Option<u64>,
+    /// Whether the ladder doubles. Default true.
+    pub(crate) use_exponential_backoff: Option<bool>,
+    /// Zone in which a day's quota is counted, such as `Europe/Warsaw`. Default UTC.
+    pub(crate) daily_quota_reset_timezone: Option<String>,
+    /// Hour there at which it begins anew. Default 0.
+    #[schemars(range(min = 0, max = 23))]
+    pub(crate) daily_quota_reset_hour: Option<u64>,
 }
 
 /// A status that means another one.

@@ -9,7 +9,7 @@ use crate::id::ProviderId;
 use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
 use super::super::problem::{Path, shorten};
 use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Reading, Timeouts, nature};
-use super::{Context, PROVIDER_NAME, check_name, url};
+use super::{Context, PROVIDER_NAME, check_name, rules, url};
 
 /// Headers that the router itself sets, or must not pass on.
 const OWN_HEADERS: [&str; 14] = [
@@ -65,6 +65,7 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
         canonical: ProviderId::from(id),
         reading: Reading::default(),
         model_families: Vec::new(),
+        daily_reset: None,
         egress_bucket_family: None,
     }
 }
@@ -142,6 +143,12 @@ fn one(
         canonical: base.map_or_else(|| ProviderId::from(id), |base| base.id.clone()),
         reading: reading(file, base),
         model_families: base.map_or_else(Vec::new, |base| base.model_families.clone()),
+        daily_reset: rules::daily_reset(
+            file.daily_quota_reset_timezone.as_deref(),
+            file.daily_quota_reset_hour,
+            (path, context),
+        )
+        .or_else(|| base.and_then(|base| base.daily_reset.clone())),
         egress_bucket_family: match &file.egress_bucket_family {
             Some(family) => Some(family.clone()).filter(|family| !family.is_empty()),
             None => base.and_then(|base| base.egress_bucket_family.clone()),

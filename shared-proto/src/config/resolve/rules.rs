@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::ErrorRule;
 use super::super::file::{self, Marker};
 use super::super::problem::Path;
+use super::super::{DailyReset, ErrorRule};
 use super::Context;
 use crate::failure::{Reason, RuleScope};
 use crate::restate::{self, RestateRule};
@@ -51,6 +51,24 @@ fn error_rule(given: file::ErrorRule) -> Option<ErrorRule> {
         reason: given.reason.map_or(Reason::QuotaExhausted, Reason::from),
         cooldown_ms: given.cooldown_ms,
     })
+}
+
+/// When a day's quota begins anew; `None` where nothing is said.
+pub(super) fn daily_reset(
+    zone: Option<&str>,
+    hour: Option<u64>,
+    (path, context): (&Path, &mut Context<'_, '_>),
+) -> Option<DailyReset> {
+    if zone.is_none() && hour.is_none() {
+        return None;
+    }
+    let reset = DailyReset::named(zone.unwrap_or("UTC"), hour.unwrap_or(0));
+    if reset.is_none() {
+        let message = "is no zone of the time zone database, such as `Europe/Warsaw`";
+        let path = path.key("dailyQuotaResetTimezone");
+        context.report.problem(&path, message);
+    }
+    reset
 }
 
 /// Rules that put statuses right, with the built-in ones behind.

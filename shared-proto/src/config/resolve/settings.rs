@@ -336,6 +336,12 @@ fn model_lockout(
         use_exponential_backoff: given
             .use_exponential_backoff
             .unwrap_or(built_in.use_exponential_backoff),
+        daily_reset: rules::daily_reset(
+            given.daily_quota_reset_timezone.as_deref(),
+            given.daily_quota_reset_hour,
+            (path, context),
+        )
+        .unwrap_or(built_in.daily_reset),
     }
 }
 
