@@ -124,7 +124,9 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
     let cooldown = match verdict.cooldown {
         // The announced time is better than a guess, and the ladder is what it may replace.
         Cooldown::Fixed(_) if hint.is_some() && !verdict.exact => Cooldown::Ladder,
-        other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_)) => other,
+        other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_) | Cooldown::Streak) => {
+            other
+        }
     };
     Failure {
         status,

@@ -191,6 +191,8 @@ pub enum Cooldown {
     Ladder,
     /// This long, in ms, at the level it had.
     Fixed(u64),
+    /// Longer with each in a row; the third ends the connection's use.
+    Streak,
 }
 
 /// A classified failure: everything the plan, the machines, the trace and the

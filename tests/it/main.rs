@@ -55,6 +55,7 @@ mod memory;
 mod methods;
 mod metrics;
 mod passthrough;
+mod refusals;
 mod rotation;
 mod sdk;
 mod secrets;

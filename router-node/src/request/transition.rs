@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
-use shared_proto::failure::{Blame, Failure};
+use shared_proto::failure::{Blame, Cooldown, Failure};
 use shared_proto::health::HealthEvent;
 use shared_proto::lockout::LockoutEvent;
 use tokio::sync::oneshot;
@@ -67,7 +67,7 @@ impl Events {
             }),
             health: Some(HealthEvent::Failed {
                 started_at: began,
-                failure: failure.clone(),
+                failure: resting(failure),
             }),
             breaker: if counts(failure, next_is_same_provider) {
                 Some(BreakerEvent::Failed {
@@ -146,6 +146,16 @@ impl Events {
             durable.push(breaker);
         }
     }
+}
+
+/// An operator's rule may charge the provider and say how long: the request
+/// leaves all of it alone, and the connection that met it rests.
+fn resting(failure: &Failure) -> Failure {
+    let mut failure = failure.clone();
+    if failure.blame == Blame::Provider && failure.cooldown != Cooldown::None {
+        failure.blame = Blame::Connection;
+    }
+    failure
 }
 
 /// Reports a breaker event, from where nothing can be waited for.

@@ -4,8 +4,6 @@ use super::decide::{Case, Verdict};
 use super::{families, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
-/// First rest after a refusal without a reason, ms.
-const REQUEST_REJECTED_MS: u64 = 300_000;
 /// Rest of a model whose free tier is spent, ms.
 const MODEL_FREE_TIER_MS: u64 = 86_400_000;
 
@@ -203,7 +201,7 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         return Some(
             on_account("request-not-allowed", Reason::RateLimitExceeded)
                 .typed(ErrorType::RequestRejected)
-                .for_ms(REQUEST_REJECTED_MS),
+                .resting(Cooldown::Streak),
         );
     }
     let rule = if says(families::SENTINEL) {

@@ -13,10 +13,7 @@ pub(super) use request::*;
 
 /// Every family, for the one pass over a text that finds the parts of all patterns.
 pub(super) fn all() -> impl Iterator<Item = Family> {
-    [account::ALL, limits::ALL, request::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [ACCOUNT, LIMITS, REQUEST].into_iter().flatten().copied()
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl LockoutRules {
         // What ends at a known time ends then; other rules know no more than the operator.
         let known = matches!(failure.reason, Reason::QuotaExhausted | Reason::NotFound);
         match failure.cooldown {
-            Cooldown::None => 0,
+            Cooldown::None | Cooldown::Streak => 0,
             Cooldown::Fixed(ms) if known => ms,
             Cooldown::Fixed(ms) => ms.min(self.cap_ms),
             Cooldown::Ladder if failure.reason == Reason::QuotaExhausted => {

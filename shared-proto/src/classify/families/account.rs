@@ -244,7 +244,7 @@ pub(in crate::classify) const NOT_ALLOWED: Family = Family::new(&[Word("request 
 pub(in crate::classify) const NO_CREDENTIALS: Family = Family::new(&[Has("no credentials")]);
 
 /// Every family of this file.
-pub(super) const ALL: &[Family] = &[
+pub(super) const ACCOUNT: &[Family] = &[
     BANNED,
     CREDITS,
     MONEY,

@@ -195,7 +195,7 @@ pub(in crate::classify) const GOOGLE_DAY: Family =
 pub(in crate::classify) const ZERO_LIMIT: Family = Family::new(&[Has("limit: 0")]);
 
 /// Every family of this file.
-pub(super) const ALL: &[Family] = &[
+pub(super) const LIMITS: &[Family] = &[
     LONG_QUOTA,
     DAILY,
     PER_DAY,

@@ -256,7 +256,7 @@ pub(in crate::classify) const IMPROPER: Family = Family::new(&[Has("improperly f
 pub(in crate::classify) const DEGRADED_MODEL: Family = Family::new(&[Has("degraded model")]);
 
 /// Every family of this file.
-pub(super) const ALL: &[Family] = &[
+pub(super) const REQUEST: &[Family] = &[
     OVERFLOW,
     TOO_LARGE_FOR_LIMIT,
     POLICY,
