@@ -50,6 +50,7 @@ mod lease_race;
 mod lease_revocation;
 mod lease_store;
 mod lease_transition;
+mod lockouts;
 mod management;
 mod memory;
 mod methods;

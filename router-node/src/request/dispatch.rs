@@ -228,7 +228,9 @@ impl<'a> Call<'a> {
         };
         let rules = self.rules(candidate);
         let failure = classify::classify(&error, &rules, now);
-        let failure = lockout::charged(failure, &settings.model_lockout);
+        let slot = &candidate.slot;
+        let never_cools = slot.connection.disable_cooling && slot.per_model_quota;
+        let failure = lockout::charged(failure, &settings.model_lockout, never_cools);
         candidate.slot.redact(failure)
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Picker<'a> {
     leases: Option<&'a Leases>,
     at: usize,
     tried: Vec<ConnectionId>,
+    /// Those that failed with one model only, and are of use for others.
+    tried_with: Vec<(ConnectionId, Arc<str>)>,
     /// Targets that are of no use any more: somebody else probes the provider,
     /// or the provider as a whole failed.
     skipped: Vec<usize>,
@@ -70,6 +72,7 @@ impl<'a> Picker<'a> {
             leases,
             at: 0,
             tried: Vec::new(),
+            tried_with: Vec::new(),
             skipped: Vec::new(),
             earliest: None,
         }
@@ -110,6 +113,7 @@ impl<'a> Picker<'a> {
     pub(crate) fn restart(&mut self) {
         self.at = 0;
         self.tried.clear();
+        self.tried_with.clear();
         self.skipped.clear();
         self.earliest = None;
     }
@@ -117,6 +121,20 @@ impl<'a> Picker<'a> {
     /// `candidate` was called; this request does not call it again.
     pub(crate) fn tried(&mut self, candidate: &Candidate) {
         self.tried.push(candidate.slot.connection.id.clone());
+    }
+
+    /// What failed was the model: the connection may still serve another one.
+    pub(crate) fn only_the_model_failed(&mut self, candidate: &Candidate) {
+        let id = &candidate.slot.connection.id;
+        self.tried.retain(|tried| tried != id);
+        self.tried_with
+            .push((id.clone(), Arc::clone(&candidate.model)));
+    }
+
+    /// Whether the request is done with `id` for `model`.
+    fn has_tried(&self, id: &ConnectionId, model: &str) -> bool {
+        let with = |(tried, of): &(ConnectionId, Arc<str>)| tried == id && &**of == model;
+        self.tried.contains(id) || self.tried_with.iter().any(with)
     }
 
     /// The probe that `candidate` needed is somebody else's.
@@ -164,7 +182,7 @@ impl<'a> Picker<'a> {
 
     fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
         let usable = |slot: &&Arc<Slot>| {
-            !self.tried.contains(&slot.connection.id)
+            !self.has_tried(&slot.connection.id, &target.model)
                 && slot.eligible_for(&target.model, now).is_ok()
                 && self.set_aside(slot, now).is_none()
         };
@@ -267,7 +285,7 @@ impl<'a> Picker<'a> {
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
             }
-            if self.tried.contains(&slot.connection.id) {
+            if self.has_tried(&slot.connection.id, &target.model) {
                 continue;
             }
             explained = explained.saturating_add(1);
@@ -283,7 +301,7 @@ impl<'a> Picker<'a> {
                 detail,
             });
         }
-        if explained == 0 && self.tried.is_empty() {
+        if explained == 0 && self.tried.is_empty() && self.tried_with.is_empty() {
             trace.exclude(Excluded {
                 provider: target.provider.provider.id.clone(),
                 connection: None,

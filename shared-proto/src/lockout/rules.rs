@@ -83,19 +83,22 @@ impl LockoutRules {
     }
 }
 
-/// Charges the model instead of the connection, where an operator asked for
-/// it: with locks of models switched on, a passing failure with one of their
-/// statuses rests the model alone. What is about the account stays there.
-pub fn charged(mut failure: Failure, settings: &ModelLockout) -> Failure {
-    let passing = failure.terminal.is_none()
+/// Charges the model instead of the connection, where that is what may rest.
+///
+/// With locks of models switched on, a passing failure with one of their
+/// statuses rests the model alone; what is about the account stays there. On a
+/// connection that never cools (`never_cools`: it has quotas by model), a limit
+/// that would have rested it locks the model.
+pub fn charged(mut failure: Failure, settings: &ModelLockout, never_cools: bool) -> Failure {
+    let passing = failure.blame == Blame::Connection
+        && failure.terminal.is_none()
         && failure.cooldown != Cooldown::None
-        && failure.reason != Reason::QuotaExhausted
         && failure.error_type != Some(ErrorType::RequestRejected);
-    if settings.enabled
-        && failure.blame == Blame::Connection
-        && passing
-        && settings.error_codes.contains(&failure.status)
-    {
+    let asked_for = settings.enabled
+        && failure.reason != Reason::QuotaExhausted
+        && settings.error_codes.contains(&failure.status);
+    let limit = matches!(failure.status, 404 | 429 | 502..=599);
+    if passing && (asked_for || never_cools && limit) {
         failure.blame = Blame::Model;
     }
     failure

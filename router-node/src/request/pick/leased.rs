@@ -18,10 +18,10 @@ use crate::routing::Slot;
 impl Picker<'_> {
     /// The connection that the lease binds, if it can serve the request now.
     pub(crate) fn bound(&self, bound: &ConnectionId, now: Millis) -> Pick {
-        if self.tried.contains(bound) {
-            return Pick::Nobody;
-        }
         for (place, target) in self.open_targets() {
+            if self.has_tried(bound, &target.model) {
+                continue;
+            }
             let admission = target.provider.breaker.breaker().admit(now);
             let slot = self.slot(target, bound);
             let slot = slot.filter(|slot| slot.eligible_for(&target.model, now).is_ok());
@@ -46,6 +46,9 @@ impl Picker<'_> {
     /// for others: what ails it is not told by its state.
     pub(crate) fn failed_on(&self, bound: &ConnectionId, now: Millis) -> bool {
         let usable = |target: &Target| {
+            if !self.has_tried(bound, &target.model) {
+                return false;
+            }
             let rejects = matches!(
                 target.provider.breaker.breaker().admit(now),
                 Admission::Reject { .. }
@@ -53,7 +56,7 @@ impl Picker<'_> {
             let slot = self.slot(target, bound).filter(|_| !rejects);
             slot.is_some_and(|slot| slot.eligible_for(&target.model, now).is_ok())
         };
-        self.tried.contains(bound) && self.targets.list.iter().any(usable)
+        self.targets.list.iter().any(usable)
     }
 
     /// Every connection that ordinary routing would use now, leased or not, in
@@ -70,7 +73,7 @@ impl Picker<'_> {
                 .filter(|slot| {
                     let id = &slot.connection.id;
                     slot.eligible_for(&target.model, now).is_ok()
-                        && !self.tried.contains(id)
+                        && !self.has_tried(id, &target.model)
                         && !open.iter().any(|known| known.connection == *id)
                 })
                 .collect();

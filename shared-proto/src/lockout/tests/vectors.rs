@@ -59,7 +59,7 @@ fn mlk_07_09_the_switch() {
         blame: Blame::Connection,
         ..failure(429)
     };
-    let charge = |enabled, failure| charged(failure, &on(enabled)).blame;
+    let charge = |enabled, failure| charged(failure, &on(enabled), false).blame;
     assert_eq!(charge(false, of_connection()), Blame::Connection, "MLK-07");
     assert_eq!(charge(true, of_connection()), Blame::Model);
     let quota = Failure {
@@ -206,4 +206,16 @@ fn a_quota_without_a_time_lasts_to_the_reset_within_the_cap() {
     desk.fail("m", quota(), T0);
     // Noon in UTC is five in the morning in California.
     assert_eq!(desk.left("m", T0), Some(19 * 3_600_000));
+}
+
+#[test]
+fn per_19_a_connection_that_never_cools_locks_the_model() {
+    let limited = Failure {
+        blame: Blame::Connection,
+        reason: Reason::QuotaExhausted,
+        ..failure(429)
+    };
+    let off = ModelLockout::default();
+    assert_eq!(charged(limited.clone(), &off, true).blame, Blame::Model);
+    assert_eq!(charged(limited, &off, false).blame, Blame::Connection);
 }
