@@ -189,7 +189,12 @@ fn plan(record: &Record) -> Option<Entry> {
             Some(entry(at, ConnectionHealth::VERSION, what))
         }
         // Few, or not this version's to judge.
-        Key::Breaker(_) | Key::Pin(_) | Key::Token(_) | Key::Leader | Key::Other(_) => None,
+        Key::Lockout(_)
+        | Key::Breaker(_)
+        | Key::Pin(_)
+        | Key::Token(_)
+        | Key::Leader
+        | Key::Other(_) => None,
     }
 }
 

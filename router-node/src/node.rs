@@ -21,7 +21,6 @@ use arc_swap::ArcSwap;
 use shared_proto::clock::Millis;
 use shared_proto::config::{Config, StoreUrl};
 use shared_proto::mirror::{Health, Mirror};
-use shared_proto::restate::{self, RestateRule};
 
 use crate::actor::owner::Shared;
 use crate::config::{Origin, Seen};
@@ -104,8 +103,6 @@ pub(crate) struct Node {
     roster: Roster,
     /// How often a snapshot was begun to be read.
     readings: Arc<AtomicU64>,
-    /// Statuses that don't mean what they say.
-    pub(crate) restate: Vec<RestateRule>,
     pub(crate) stop: Stop,
     routing: ArcSwap<Routing>,
 }
@@ -272,7 +269,6 @@ async fn start(
         following: Following::begun(position.is_some()),
         roster: Roster::default(),
         readings,
-        restate: restate::built_in(),
         routing: ArcSwap::from_pointee(routing),
         stop: Stop::default(),
     });

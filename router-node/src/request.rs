@@ -146,8 +146,10 @@ async fn search(
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
-                if failed.failure.blame == Blame::Provider {
-                    picker.provider_failed(after.candidate());
+                match failed.failure.blame {
+                    Blame::Provider => picker.provider_failed(after.candidate()),
+                    Blame::Model => picker.only_the_model_failed(after.candidate()),
+                    _ => {}
                 }
                 let fallback = failed.failure.fallback;
                 last = Some(failed);

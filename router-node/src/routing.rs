@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
 use shared_proto::clock::Millis;
-use shared_proto::config::{ApiKey, Combo, Config, Connection, Provider};
+use shared_proto::config::{ApiKey, Combo, Config, Connection, ErrorRule, Provider};
 use shared_proto::failure::Failure;
 use shared_proto::health::Blocked;
 use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
@@ -29,6 +30,7 @@ pub(crate) use alarm::Alarm;
 pub(crate) use build::build;
 pub(crate) use cell::{
     BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
+    PublishLockouts,
 };
 
 /// One configuration, ready to route by.
@@ -62,6 +64,12 @@ pub(crate) struct Slot {
     pub(crate) tokens: Option<Arc<token::Setup>>,
     /// Sent unless the client said otherwise.
     pub(crate) default_headers: Vec<(HeaderName, HeaderValue)>,
+    /// The numbers of its models' locks.
+    pub(crate) lockout_rules: Arc<LockoutRules>,
+    /// Whether its quotas count by model: its own word goes before its provider's.
+    pub(crate) per_model_quota: bool,
+    /// What the operator says about its provider's refusals.
+    pub(crate) error_rules: Arc<[ErrorRule]>,
 }
 
 impl Slot {
@@ -102,6 +110,22 @@ impl Slot {
     /// Whether it serves `model` (the upstream's name).
     pub(crate) fn serves(&self, model: &str) -> bool {
         self.connection.serves(model)
+    }
+
+    /// Until when `model` is locked on it, if it is.
+    pub(crate) fn locked(&self, model: &str, now: Millis) -> Option<Millis> {
+        let lockouts = self.cell.lockouts();
+        let lockout = lockouts.locked(model, &self.lockout_rules, now)?;
+        Some(lockout.until)
+    }
+
+    /// Whether it may be used for `model` now.
+    pub(crate) fn eligible_for(&self, model: &str, now: Millis) -> Result<(), Blocked> {
+        self.cell.eligible(now)?;
+        match self.locked(model, now) {
+            Some(until) => Err(Blocked::Cooling { until }),
+            None => Ok(()),
+        }
     }
 
     /// Its place among others: priority, then least recently used.

@@ -9,7 +9,10 @@ use serde::Deserialize;
 use crate::config::file::{
     Auth, AuthHeader, ProfileName, ProtocolName, Timeouts, TokenEndpoint as TokenRow,
 };
-use crate::config::{Endpoints, Parts, Provider, assemble, described, yaml};
+use crate::config::{
+    DailyReset, Endpoints, ModelFamily, Parts, Provider, Reading, UnsaidOverflow, assemble,
+    described, yaml,
+};
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,8 @@ pub struct Entry {
     /// Set where each customer has an address of its own: the provider's
     /// endpoints are then empty until the configuration gives one.
     pub own_url: Option<OwnUrl>,
+    /// Other names under which a configuration may know it.
+    pub aliases: Vec<String>,
 }
 
 /// An address that only the operator knows.
@@ -46,6 +51,17 @@ pub fn entries() -> Result<&'static [Entry], &'static str> {
         Ok(entries) => Ok(entries),
         Err(fault) => Err(fault),
     }
+}
+
+/// The entry that is called `name`, or has it as another name.
+pub fn entry(name: &str) -> Option<&'static Entry> {
+    let entries = entries().unwrap_or_default();
+    let named = |entry: &&Entry| entry.provider.id.as_str() == name;
+    let known_as = |entry: &&Entry| entry.aliases.iter().any(|alias| alias == name);
+    entries
+        .iter()
+        .find(named)
+        .or_else(|| entries.iter().find(known_as))
 }
 
 /// A provider as the data file writes it.
@@ -75,6 +91,32 @@ struct Row {
     lenient_stream_end: bool,
     egress_bucket_family: Option<String>,
     oauth: Option<TokenRow>,
+    #[serde(default)]
+    aliases: Vec<String>,
+    #[serde(default)]
+    honours_rule_scope: bool,
+    #[serde(default)]
+    full_text_rules: bool,
+    #[serde(default)]
+    unsaid_overflow: Vec<Unsaid>,
+    #[serde(default)]
+    model_families: Vec<Family>,
+    daily_quota_reset_timezone: Option<String>,
+}
+
+/// How a prompt that is too long is refused without a word of it.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+enum Unsaid {
+    Bare400,
+    EmptyAnswer,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Family {
+    name: String,
+    models: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -92,10 +134,10 @@ fn read(text: &str) -> Result<Vec<Entry>, String> {
     let root = parsed.root.ok_or("the catalogue is empty")?;
     let rows: Vec<Row> =
         serde_json::from_value(root.to_json()).map_err(|fault| fault.to_string())?;
-    Ok(rows.into_iter().map(entry).collect())
+    Ok(rows.into_iter().map(built).collect())
 }
 
-fn entry(row: Row) -> Entry {
+fn built(row: Row) -> Entry {
     let mut endpoints = Endpoints {
         simulated: row.simulated,
         ..Endpoints::default()
@@ -126,7 +168,30 @@ fn entry(row: Row) -> Entry {
             let url = row.token_url.clone()?;
             Some(described(&row, url, None))
         }),
+        reading: Reading {
+            honours_rule_scope: row.honours_rule_scope,
+            full_text_rules: row.full_text_rules,
+            unsaid_overflow: UnsaidOverflow {
+                bare_400: row.unsaid_overflow.contains(&Unsaid::Bare400),
+                empty_answer: row.unsaid_overflow.contains(&Unsaid::EmptyAnswer),
+            },
+        },
+        daily_reset: row
+            .daily_quota_reset_timezone
+            .and_then(|zone| DailyReset::named(&zone, 0)),
+        model_families: row.model_families.into_iter().map(family).collect(),
         ..provider
     };
-    Entry { provider, own_url }
+    Entry {
+        provider,
+        own_url,
+        aliases: row.aliases,
+    }
+}
+
+fn family(row: Family) -> ModelFamily {
+    ModelFamily {
+        name: row.name,
+        models: row.models,
+    }
 }

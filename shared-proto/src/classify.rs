@@ -12,7 +12,7 @@
 //! 4. the announced reset is fitted to it ([`crate::hint`]).
 
 use crate::clock::Millis;
-use crate::config::HintBounds;
+use crate::config::{DailyReset, ErrorRule, HintBounds, Reading};
 use crate::failure::{Cooldown, Failure, Profile};
 use crate::hint::document::Document;
 use crate::hint::{self, Answer};
@@ -26,12 +26,15 @@ mod families;
 mod limits;
 mod message;
 mod pattern;
+mod quirk;
+mod relay;
 mod request;
 mod status;
 mod transport;
 
 use decide::{Case, Verdict};
 use facts::Facts;
+use pattern::Signs;
 
 pub use transport::{BadAnswer, TransportFailure, stream_failure, transport_failure};
 
@@ -44,6 +47,10 @@ pub struct UpstreamError<'a> {
     pub profile: Profile,
     /// Whether the provider's quotas are per model rather than per account.
     pub per_model_quota: bool,
+    /// What else the catalogue knows of its refusals.
+    pub reading: Reading,
+    /// When a day's quota begins anew; `None` is midnight in UTC.
+    pub daily_reset: Option<&'a DailyReset>,
     /// The model that was asked for, if any.
     pub model: Option<&'a str>,
     /// Whether the error came inside a stream that had begun well.
@@ -57,6 +64,8 @@ pub struct ClassifyRules<'a> {
     pub hint_bounds: &'a HintBounds,
     /// Extra texts that mean a ban, lowercased.
     pub custom_banned_signals: &'a [String],
+    /// The operator's rules of this provider.
+    pub provider_rules: &'a [ErrorRule],
     /// Rules that put statuses right, operators' first.
     pub restate: &'a [RestateRule],
 }
@@ -65,9 +74,10 @@ pub struct ClassifyRules<'a> {
 pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Millis) -> Failure {
     let document = Document::read(&error.answer);
     let facts = Facts::read(&document);
+    let signs = Signs::of(&document.text);
     let told = error.answer.status;
     let sent = if error.in_stream || told < 400 {
-        status::stands_for(&document, &facts)
+        status::stands_for(&signs, &facts)
     } else {
         told
     };
@@ -91,26 +101,32 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         error,
         document: &document,
         facts: &facts,
+        signs: &signs,
         rules,
         restated: restated.is_some(),
         announced: announced.is_some(),
         now,
     };
     let raw = document.raw.as_deref().map(Document::of_text);
-    let behind = raw.as_ref().map(|raw| (raw, Facts::read(raw)));
-    let behind_case = behind.as_ref().map(|(document, facts)| Case {
+    let behind = raw
+        .as_ref()
+        .map(|raw| (raw, Facts::read(raw), Signs::of(&raw.text)));
+    let behind_case = behind.as_ref().map(|(document, facts, signs)| Case {
         document,
         facts,
+        signs,
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
     let hint = announced
-        .filter(|_| verdict.heals())
+        .filter(|_| verdict.heals() && !verdict.no_hint)
         .and_then(|hint| hint::bounded(hint, verdict.reason, rules.hint_bounds));
     let cooldown = match verdict.cooldown {
         // The announced time is better than a guess, and the ladder is what it may replace.
-        Cooldown::Fixed(_) if hint.is_some() => Cooldown::Ladder,
-        other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_)) => other,
+        Cooldown::Fixed(_) if hint.is_some() && !verdict.exact => Cooldown::Ladder,
+        other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_) | Cooldown::Streak) => {
+            other
+        }
     };
     Failure {
         status,
@@ -129,7 +145,9 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
         upstream_code: facts.upstream_code(),
         message: match &behind {
-            Some((raw, inner)) if inner.message.is_some() => message::compose(status, raw, inner),
+            Some((raw, inner, _)) if inner.message.is_some() => {
+                message::compose(status, raw, inner)
+            }
             Some(_) | None => message::compose(status, &document, &facts),
         },
         hint,
@@ -140,7 +158,7 @@ fn counts_for_breaker(case: &Case<'_>, verdict: &Verdict) -> bool {
     status::COUNTED.contains(&case.status)
         && verdict.breaker
         && !case.facts.is_any(families::NOT_BREAKER_WORDS)
-        && !pattern::any(case.text(), families::LOCAL_LIFECYCLE)
+        && !case.signs.any(families::LOCAL_LIFECYCLE)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::token::{self, Keyring, TokenEndpoint, Tokens};
 mod defaults;
 pub(crate) mod file;
 mod load;
+mod nature;
 mod problem;
 mod report;
 mod resolve;
@@ -28,11 +29,12 @@ pub(crate) mod yaml;
 mod tests;
 
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
+pub use nature::{DailyReset, ModelFamily, Reading, UnsaidOverflow};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
 pub use settings::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
-    Settings, WaitForCooldown,
+    ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
+    QueueRules, Settings, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};
@@ -134,6 +136,15 @@ pub struct Provider {
     pub per_model_quota: bool,
     /// Whether a stream may end without terminal evidence (servers that never send it).
     pub lenient_stream_end: bool,
+    /// The catalogue's entry whose peculiarities it has: its own id, unless
+    /// that is another name of an entry.
+    pub canonical: ProviderId,
+    /// How its refusals are to be read.
+    pub reading: Reading,
+    /// Models that share one quota, the first that fits.
+    pub model_families: Vec<ModelFamily>,
+    /// When a day's quota begins anew, where it is known.
+    pub daily_reset: Option<DailyReset>,
     /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
     pub egress_bucket_family: Option<String>,
     /// Where its OAuth tokens are refreshed; `None` where that is not known.

@@ -63,6 +63,32 @@ pub enum Blame {
     Client,
 }
 
+/// What a provider's rule may charge a failure to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleScope {
+    /// The request; nothing is remembered.
+    Request,
+    /// The model on this connection.
+    Model,
+    /// The account.
+    Connection,
+    /// The provider as a whole.
+    Provider,
+}
+
+impl RuleScope {
+    /// Whom that is.
+    pub const fn blame(self) -> Blame {
+        match self {
+            Self::Request => Blame::Request,
+            Self::Model => Blame::Model,
+            Self::Connection => Blame::Connection,
+            Self::Provider => Blame::Provider,
+        }
+    }
+}
+
 /// The second classifier's words ("error types"); they drive terminal states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -165,6 +191,8 @@ pub enum Cooldown {
     Ladder,
     /// This long, in ms, at the level it had.
     Fixed(u64),
+    /// Longer with each in a row; the third ends the connection's use.
+    Streak,
 }
 
 /// A classified failure: everything the plan, the machines, the trace and the

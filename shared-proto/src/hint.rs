@@ -20,7 +20,7 @@ pub(crate) mod document;
 mod duration;
 pub(crate) mod headers;
 mod moment;
-mod text;
+pub(crate) mod text;
 
 use document::Document;
 

@@ -27,6 +27,7 @@ pub mod hint;
 pub mod id;
 pub mod leader;
 pub mod lease;
+pub mod lockout;
 pub mod mirror;
 pub mod pick;
 pub mod pin;

@@ -3,6 +3,7 @@
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, BreakerRules, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::health::{self, ConnectionHealth};
+use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
 
 /// A pure machine whose state is mirrored.
@@ -66,6 +67,38 @@ impl Machine for ConnectionHealth {
             health::HealthEvent::Failed { .. } | health::HealthEvent::Succeeded { .. } => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
+        }
+    }
+}
+
+impl Machine for ModelLockouts {
+    type Event = LockoutEvent;
+    type Rules = LockoutRules;
+    type Outcome = lockout::Outcome;
+
+    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
+        let step = self.step(event, now, rules);
+        Applied {
+            state: step.state,
+            changed: step.changed,
+            outcome: step.outcome,
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        // Every reader judges a lock's end from the clock.
+        None
+    }
+
+    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
+        None
+    }
+
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            LockoutEvent::Failed { .. } | LockoutEvent::Succeeded { halve: false, .. } => true,
+            // It halves each time, or forgets what was counted since.
+            LockoutEvent::Succeeded { halve: true, .. } | LockoutEvent::Clear { .. } => false,
         }
     }
 }

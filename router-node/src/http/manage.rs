@@ -3,6 +3,7 @@
 mod events;
 pub(super) mod health;
 mod leases;
+mod lockouts;
 mod nodes;
 mod requests;
 mod resilience;
@@ -43,6 +44,12 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
         web::resource("/api/resilience/reset")
             .post(resilience::reset)
             .default_service(only("POST")),
+    );
+    service.service(
+        web::resource("/api/resilience/model-cooldowns")
+            .route(get_or_head().to(lockouts::running))
+            .route(web::delete().to(lockouts::remove))
+            .default_service(only("GET, DELETE")),
     );
     service.service(
         web::resource("/api/connections/{id}/reset")

@@ -114,6 +114,12 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Lockout(id) => {
+                let owner = self.0.borrow().lockout_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
             Key::Breaker(id) => {
                 let owner = self.0.borrow().breaker_owner(id);
                 if let Some(owner) = owner {
@@ -141,6 +147,11 @@ impl Directory {
             match key {
                 Key::Health(id) => {
                     if let Some(owner) = cells.connection_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Lockout(id) => {
+                    if let Some(owner) = cells.lockout_owner(&id) {
                         owner.do_send(StoreIsBack);
                     }
                 }

@@ -16,6 +16,7 @@ use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::ConnectionId;
+use shared_proto::lockout::{LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::record::{Record, Why};
@@ -24,7 +25,7 @@ use shared_proto::mirror::{LoadError, Snapshot};
 use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
-use crate::routing::{Cells, PublishBreaker, PublishHealth, Routing, Slot};
+use crate::routing::{Cells, PublishBreaker, PublishHealth, PublishLockouts, Routing, Slot};
 use crate::token;
 use crate::token::refresher::{NewSetup, Refresher};
 
@@ -178,6 +179,7 @@ impl Registry {
         for slot in routing.slots.values() {
             new.extend(self.apply_connection(routing, slot));
             new.extend(self.apply_tokens(slot));
+            new.extend(self.apply_lockouts(slot));
         }
         self.forget_tokens(routing);
         for provider in routing.providers.values() {
@@ -217,8 +219,26 @@ impl Registry {
         owner.do_send(NewRules::<ConnectionHealth>(rules));
         if before.is_some_and(|before| before != mark) {
             owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
+            if let Some(owner) = cell.lockout_owner() {
+                // They were the limits of another account.
+                owner.do_send(Report::<ModelLockouts>(LockoutEvent::Clear { model: None }));
+            }
         }
         None
+    }
+
+    fn apply_lockouts(&mut self, slot: &Slot) -> Option<Key> {
+        let rules = LockoutRules::clone(&slot.lockout_rules);
+        let cell = &slot.cell;
+        if let Some(owner) = cell.lockout_owner() {
+            owner.do_send(NewRules::<ModelLockouts>(rules));
+            return None;
+        }
+        let key = Key::Lockout(slot.connection.id.clone());
+        let held = self.found.as_mut().map(|found| found.take(&key));
+        let publish = PublishLockouts(Arc::clone(cell));
+        cell.own_lockouts(|| Owner::start(key.clone(), held, rules, publish, self.shared.clone()));
+        Some(key)
     }
 }
 

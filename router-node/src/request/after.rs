@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use shared_proto::clock::Millis;
-use shared_proto::failure::Failure;
+use shared_proto::failure::{Blame, Failure};
 use shared_proto::lease::LeaseCode;
 use shared_proto::stream::Quirk;
 use tokio::time::Instant;
@@ -190,7 +190,11 @@ impl After {
             self.probe,
         );
         events.tell(&self.candidate, durable).await;
-        let until = self.candidate.slot.cell.health().cooldown_until;
+        let slot = &self.candidate.slot;
+        let until = match failure.blame {
+            Blame::Model => slot.locked(&self.candidate.model, self.request.worker.now()),
+            _ => slot.cell.health().cooldown_until,
+        };
         let attempt = Attempt {
             outcome: "failed",
             status: failed.status,
@@ -249,7 +253,10 @@ impl After {
         let call = Call::new(&self.request);
         let mut failure = call.live_failure(&self.candidate, live, end, now);
         credential::unsettled(&self.candidate.slot, &mut failure);
+        // Output has gone out: nobody else may take over.
+        failure.fallback = false;
         let events = Events::failed(&self.candidate, self.began, &failure, false, self.probe);
+        let events = events.after_output();
         let telling = self.telling(events);
         let attempt = Attempt {
             outcome: "failed",

@@ -11,10 +11,10 @@ use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
 use shared_proto::config::Config;
-use shared_proto::failure::{Blame, Failure, Reason};
+use shared_proto::failure::Failure;
 use shared_proto::hint;
+use shared_proto::lockout;
 use shared_proto::protocol::Protocol;
-use shared_proto::restate::RestateRule;
 use shared_proto::stream::{
     BodyShape, ContentType, RelayOptions, StreamFailure, StreamFailureKind, Usage,
 };
@@ -49,7 +49,6 @@ pub(crate) struct Call<'a> {
     headers: &'a HeaderMap,
     config: &'a Config,
     clients: &'a Clients,
-    restate: &'a [RestateRule],
 }
 
 /// An upstream's success.
@@ -88,7 +87,6 @@ impl<'a> Call<'a> {
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,
-            restate: &request.worker.node.restate,
         }
     }
 
@@ -228,30 +226,37 @@ impl<'a> Call<'a> {
         now: Millis,
     ) -> Failure {
         let provider = &candidate.slot.provider;
+        let settings = &self.config.settings;
         let headers = headers::for_classifier(&answer.headers);
         let error = UpstreamError {
             answer: hint::Answer {
-                provider: provider.id.as_str(),
+                provider: provider.canonical.as_str(),
                 status: answer.status,
                 headers: &headers,
                 body,
             },
             profile: provider.profile,
-            // Until models are locked one by one, a limit of one rests the account.
-            per_model_quota: false,
+            per_model_quota: candidate.slot.per_model_quota,
+            reading: provider.reading,
+            daily_reset: Some(settings.daily_reset(provider)),
             model: Some(&candidate.model),
             in_stream: (200..300).contains(&answer.status),
         };
-        let failure = rested(classify::classify(&error, &self.rules(), now));
+        let rules = self.rules(candidate);
+        let failure = classify::classify(&error, &rules, now);
+        let slot = &candidate.slot;
+        let never_cools = slot.connection.disable_cooling && slot.per_model_quota;
+        let failure = lockout::charged(failure, &settings.model_lockout, never_cools);
         candidate.slot.redact(failure)
     }
 
-    fn rules(&self) -> ClassifyRules<'_> {
+    fn rules<'r>(&'r self, candidate: &'r Candidate) -> ClassifyRules<'r> {
         let settings = &self.config.settings;
         ClassifyRules {
             hint_bounds: &settings.hint_bounds,
             custom_banned_signals: &settings.custom_banned_signals,
-            restate: self.restate,
+            provider_rules: &candidate.slot.error_rules,
+            restate: &settings.restate_rules,
         }
     }
 
@@ -267,10 +272,10 @@ impl<'a> Call<'a> {
         let read = match answer.body.whole(max, idle).await {
             // JSON is UTF-8: what is not can't be read by the client either.
             Ok(Some(body)) if std::str::from_utf8(&body).is_err() => {
-                Err(classify::stream_failure(BadAnswer::Garbage))
+                Err(unusable(candidate, BadAnswer::Garbage))
             }
             Ok(Some(body)) => Ok(body),
-            Ok(None) => Err(classify::stream_failure(BadAnswer::TooLarge)),
+            Ok(None) => Err(unusable(candidate, BadAnswer::TooLarge)),
             Err(None) => Err(classify::transport_failure(TransportFailure::ByteIdle)),
             Err(Some(Broken)) => Err(classify::transport_failure(TransportFailure::Reset)),
         };
@@ -369,20 +374,10 @@ impl<'a> Call<'a> {
                 return classify::transport_failure(TransportFailure::Reset);
             }
         };
-        classify::stream_failure(kind)
+        unusable(candidate, kind)
     }
 }
 
-/// A model's overload or limit rests its connection, the smallest thing that
-/// this version can put to rest.
-fn rested(mut failure: Failure) -> Failure {
-    let passing = matches!(
-        failure.reason,
-        Reason::RateLimitExceeded | Reason::QuotaExhausted | Reason::ModelCapacity
-    );
-    if failure.blame == Blame::Model && passing && (failure.status == 429 || failure.status >= 500)
-    {
-        failure.blame = Blame::Connection;
-    }
-    failure
+fn unusable(candidate: &Candidate, kind: BadAnswer) -> Failure {
+    classify::stream_failure(kind, candidate.slot.provider.reading)
 }

@@ -41,6 +41,8 @@ pub(crate) struct Candidate {
     pub(crate) slot: Arc<Slot>,
     pub(crate) provider: Arc<ProviderSlot>,
     pub(crate) model: Arc<str>,
+    /// Whether it is one of a combo's targets.
+    pub(crate) combo: bool,
 }
 
 /// Walks the targets of one request.
@@ -53,6 +55,8 @@ pub(crate) struct Picker<'a> {
     tried: Vec<ConnectionId>,
     /// Those that had no room.
     busy: Vec<Busy>,
+    /// Those that failed with one model only, and are of use for others.
+    tried_with: Vec<(ConnectionId, Arc<str>)>,
     /// Targets that are of no use any more: somebody else probes the provider,
     /// or the provider as a whole failed.
     skipped: Vec<usize>,
@@ -74,6 +78,7 @@ impl<'a> Picker<'a> {
             at: 0,
             tried: Vec::new(),
             busy: Vec::new(),
+            tried_with: Vec::new(),
             skipped: Vec::new(),
             earliest: None,
         }
@@ -115,6 +120,7 @@ impl<'a> Picker<'a> {
         self.at = 0;
         self.tried.clear();
         self.busy.clear();
+        self.tried_with.clear();
         self.skipped.clear();
         self.earliest = None;
     }
@@ -122,6 +128,20 @@ impl<'a> Picker<'a> {
     /// `candidate` was called; this request does not call it again.
     pub(crate) fn tried(&mut self, candidate: &Candidate) {
         self.tried.push(candidate.slot.connection.id.clone());
+    }
+
+    /// What failed was the model: the connection may still serve another one.
+    pub(crate) fn only_the_model_failed(&mut self, candidate: &Candidate) {
+        let id = &candidate.slot.connection.id;
+        self.tried.retain(|tried| tried != id);
+        self.tried_with
+            .push((id.clone(), Arc::clone(&candidate.model)));
+    }
+
+    /// Whether the request is done with `id` for `model`.
+    fn has_tried(&self, id: &ConnectionId, model: &str) -> bool {
+        let with = |(tried, of): &(ConnectionId, Arc<str>)| tried == id && &**of == model;
+        self.tried.contains(id) || self.tried_with.iter().any(with)
     }
 
     /// The probe that `candidate` needed is somebody else's.
@@ -147,6 +167,7 @@ impl<'a> Picker<'a> {
                         slot,
                         provider: Arc::clone(&target.provider),
                         model: Arc::clone(&target.model),
+                        combo: targets.combo,
                     };
                     return match admission {
                         Admission::Admit => Pick::Try(candidate),
@@ -168,8 +189,8 @@ impl<'a> Picker<'a> {
 
     fn connection(&mut self, target: &Target, now: Millis, trace: &mut Trace) -> Option<Arc<Slot>> {
         let usable = |slot: &&Arc<Slot>| {
-            !self.passes_over(slot)
-                && slot.cell.eligible(now).is_ok()
+            !self.passes_over(slot, &target.model)
+                && slot.eligible_for(&target.model, now).is_ok()
                 && self.set_aside(slot, now).is_none()
         };
         if let Some(slot) = &target.connection {
@@ -263,12 +284,15 @@ impl<'a> Picker<'a> {
                 Err(Blocked::Terminal(terminal)) => {
                     (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
                 }
-                Ok(()) => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                Ok(()) => match slot.locked(&target.model, now) {
+                    Some(until) => (ExclusionReason::ModelLockout, Some(until), None),
+                    None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                },
             };
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
             }
-            if self.passes_over(slot) {
+            if self.passes_over(slot, &target.model) {
                 continue;
             }
             explained = explained.saturating_add(1);
@@ -284,7 +308,8 @@ impl<'a> Picker<'a> {
                 detail,
             });
         }
-        if explained == 0 && self.tried.is_empty() && self.busy.is_empty() {
+        let nobody_met = self.tried.is_empty() && self.tried_with.is_empty();
+        if explained == 0 && nobody_met && self.busy.is_empty() {
             trace.exclude(Excluded {
                 provider: target.provider.provider.id.clone(),
                 connection: None,

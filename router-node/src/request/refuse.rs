@@ -106,6 +106,22 @@ impl Refusal<'_> {
                     self.quota_headers(&mut error, reason);
                 }
             }
+            (ExclusionReason::ModelLockout, Some(id)) => {
+                let slot = self.request.routing.slots.get(id);
+                let reason = slot.and_then(|slot| {
+                    let lockouts = slot.cell.lockouts();
+                    let model = &only.model;
+                    let lockout = lockouts.locked(model, &slot.lockout_rules, self.now)?;
+                    Some(lockout.reason)
+                });
+                if let Some(reason @ (Reason::RateLimitExceeded | Reason::QuotaExhausted)) = reason
+                {
+                    error.status = 429;
+                    error.kind = None;
+                    reason.as_str().clone_into(&mut error.code);
+                    self.quota_headers(&mut error, reason);
+                }
+            }
             (ExclusionReason::Unavailable, Some(id)) => {
                 let slot = self.request.routing.slots.get(id);
                 let terminal = slot.and_then(|slot| slot.cell.health().terminal);
@@ -128,11 +144,13 @@ impl Refusal<'_> {
         let waits = self.targets.list.iter().flat_map(|target| {
             let breaker = target.provider.breaker.breaker().retry_after_ms(self.now);
             let candidates = target.candidates(key);
-            candidates.filter_map(move |slot| match slot.cell.eligible(self.now) {
-                Ok(()) => Some(breaker),
-                Err(Blocked::Cooling { until }) => Some(until.since(self.now).max(breaker)),
-                Err(Blocked::Terminal(_)) => None,
-            })
+            candidates.filter_map(
+                move |slot| match slot.eligible_for(&target.model, self.now) {
+                    Ok(()) => Some(breaker),
+                    Err(Blocked::Cooling { until }) => Some(until.since(self.now).max(breaker)),
+                    Err(Blocked::Terminal(_)) => None,
+                },
+            )
         });
         waits.filter(|wait| *wait > 0).min()
     }

@@ -6,8 +6,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
-use shared_proto::failure::Failure;
+use shared_proto::failure::{Blame, Cooldown, Failure};
 use shared_proto::health::HealthEvent;
+use shared_proto::lockout::LockoutEvent;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -43,6 +44,7 @@ impl Durable {
 /// What an attempt showed to the owners of its connection and provider.
 pub(crate) struct Events {
     health: Option<HealthEvent>,
+    lockout: Option<LockoutEvent>,
     breaker: Option<BreakerEvent>,
 }
 
@@ -57,9 +59,15 @@ impl Events {
         probe: Option<u64>,
     ) -> Self {
         Self {
+            lockout: (failure.blame == Blame::Model).then(|| LockoutEvent::Failed {
+                started_at: began,
+                model: candidate.model.to_string(),
+                failure: failure.clone(),
+                after_output: false,
+            }),
             health: Some(HealthEvent::Failed {
                 started_at: began,
-                failure: failure.clone(),
+                failure: resting(failure),
             }),
             breaker: if counts(failure, next_is_same_provider) {
                 Some(BreakerEvent::Failed {
@@ -75,13 +83,28 @@ impl Events {
         }
     }
 
+    /// The failure came after output had gone to the client.
+    pub(crate) fn after_output(mut self) -> Self {
+        if let Some(LockoutEvent::Failed { after_output, .. }) = &mut self.lockout {
+            *after_output = true;
+        }
+        self
+    }
+
     /// A success, as far as it has something to clear: a healthy connection of
     /// a healthy provider writes nothing.
     pub(crate) fn succeeded(candidate: &Candidate, began: Millis, probe: Option<u64>) -> Self {
         let health = !candidate.slot.cell.health().is_clean();
         let breaker = probe.is_some() || !candidate.provider.breaker.breaker().is_clean();
+        let lockouts = candidate.slot.cell.lockouts();
+        let remembers = lockouts.remembers(&candidate.model, &candidate.slot.lockout_rules);
         Self {
             health: health.then_some(HealthEvent::Succeeded { started_at: began }),
+            lockout: remembers.then(|| LockoutEvent::Succeeded {
+                started_at: began,
+                model: candidate.model.to_string(),
+                halve: candidate.combo,
+            }),
             breaker: breaker.then_some(BreakerEvent::Succeeded {
                 started_at: began,
                 probe_generation: probe,
@@ -91,20 +114,25 @@ impl Events {
 
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.health.is_none() && self.breaker.is_none()
+        self.health.is_none() && self.lockout.is_none() && self.breaker.is_none()
     }
 
-    /// Tells both owners at once and waits until their views show it. Once
+    /// Tells the owners at once and waits until their views show it. Once
     /// polled, the events are on their way whatever becomes of the caller.
     pub(crate) async fn tell(self, candidate: &Candidate, durable: &mut Durable) {
         if self.is_empty() {
             return;
         }
         let health = candidate.slot.cell.owner().zip(self.health);
+        let lockout = candidate.slot.cell.lockout_owner().zip(self.lockout);
         let breaker = candidate.provider.breaker.owner().zip(self.breaker);
-        let told = futures_util::future::join(
+        let told = futures_util::future::join3(
             async {
                 let (owner, event) = health?;
+                report(owner, event).await?.durable
+            },
+            async {
+                let (owner, event) = lockout?;
                 report(owner, event).await?.durable
             },
             async {
@@ -112,11 +140,22 @@ impl Events {
                 report(owner, event).await?.durable
             },
         );
-        if let Ok((health, breaker)) = tokio::time::timeout(OWNER_DEADLINE, told).await {
+        if let Ok((health, lockout, breaker)) = tokio::time::timeout(OWNER_DEADLINE, told).await {
             durable.push(health);
+            durable.push(lockout);
             durable.push(breaker);
         }
     }
+}
+
+/// An operator's rule may charge the provider and say how long: the request
+/// leaves all of it alone, and the connection that met it rests.
+fn resting(failure: &Failure) -> Failure {
+    let mut failure = failure.clone();
+    if failure.blame == Blame::Provider && failure.cooldown != Cooldown::None {
+        failure.blame = Blame::Connection;
+    }
+    failure
 }
 
 /// Reports a breaker event, from where nothing can be waited for.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::ExposeSecret as _;
 use shared_proto::clock::Millis;
-use shared_proto::config::{AuthStyle, Config, Connection, Credential, Provider};
+use shared_proto::config::{AuthStyle, Config, Connection, Credential, ErrorRule, Provider};
 use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
@@ -78,11 +79,27 @@ fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
                 auth: auth(provider, connection),
                 tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
+                lockout_rules: Arc::new(LockoutRules::new(&config.settings, provider)),
+                per_model_quota: per_model_quota(provider, connection),
+                error_rules: error_rules(config, provider),
                 connection: Arc::clone(connection),
                 provider: Arc::clone(provider),
             }))
         })
         .collect()
+}
+
+fn per_model_quota(provider: &Provider, connection: &Connection) -> bool {
+    let own = connection.provider_specific.get("passthroughModels");
+    own.and_then(serde_json::Value::as_bool)
+        .unwrap_or(provider.per_model_quota)
+}
+
+/// The operator's rules are found under the provider's own name.
+fn error_rules(config: &Config, provider: &Provider) -> Arc<[ErrorRule]> {
+    let rules = &config.settings.provider_error_rules;
+    let of_it = rules.get(&provider.id.as_str().to_lowercase());
+    of_it.map_or_else(|| Arc::from([]), |rules| Arc::from(rules.as_slice()))
 }
 
 /// Base URLs come with or without their version segment; both mean the same.

@@ -10,6 +10,7 @@ use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth};
 use shared_proto::id::{ConnectionId, ProviderId};
+use shared_proto::lockout::ModelLockouts;
 use shared_proto::mirror::key::Key;
 use shared_proto::pick::ready::ReadyIndex;
 use tokio::sync::Notify;
@@ -22,6 +23,8 @@ use crate::token::refresher::Refresher;
 
 /// The owner of a connection's health.
 pub(crate) type ConnectionOwner = Owner<ConnectionHealth, PublishHealth>;
+/// The owner of a connection's locked models.
+pub(crate) type LockoutOwner = Owner<ModelLockouts, PublishLockouts>;
 /// The owner of a provider's breaker.
 pub(crate) type BreakerOwner = Owner<ProviderBreaker, PublishBreaker>;
 
@@ -37,6 +40,7 @@ pub(crate) struct Placement {
 #[derive(Default)]
 pub(crate) struct ConnectionCell {
     health: ArcSwap<ConnectionHealth>,
+    lockouts: ArcSwap<ModelLockouts>,
     in_flight: AtomicU32,
     /// Order of last use among all connections of this node; 0 is never.
     last_used: AtomicU64,
@@ -50,6 +54,7 @@ pub(crate) struct ConnectionCell {
     owner: OnceLock<Addr<ConnectionOwner>>,
     /// Its OAuth tokens, where they are refreshed.
     pub(crate) token: TokenCell,
+    lockout_owner: OnceLock<Addr<LockoutOwner>>,
 }
 
 /// Orders uses over all connections.
@@ -61,7 +66,22 @@ impl ConnectionCell {
         self.health.load()
     }
 
-    /// Whether it may be used now.
+    /// The published locks of its models.
+    pub(crate) fn lockouts(&self) -> arc_swap::Guard<Arc<ModelLockouts>> {
+        self.lockouts.load()
+    }
+
+    /// The owner of its models' locks, once the node has started it.
+    pub(crate) fn lockout_owner(&self) -> Option<&Addr<LockoutOwner>> {
+        self.lockout_owner.get()
+    }
+
+    /// Ties that owner to the cell; only the first one counts.
+    pub(crate) fn own_lockouts(&self, start: impl FnOnce() -> Addr<LockoutOwner>) {
+        self.lockout_owner.get_or_init(start);
+    }
+
+    /// Whether it may be used now, whatever the model.
     pub(crate) fn eligible(&self, now: Millis) -> Result<(), Blocked> {
         self.health.load().eligible(now)
     }
@@ -166,6 +186,15 @@ impl Publish<ConnectionHealth> for PublishHealth {
     }
 }
 
+/// Publishes the locks of a connection's models to its cell.
+pub(crate) struct PublishLockouts(pub(crate) Arc<ConnectionCell>);
+
+impl Publish<ModelLockouts> for PublishLockouts {
+    fn publish(&mut self, state: &ModelLockouts, _: Millis) {
+        self.0.lockouts.store(Arc::new(state.clone()));
+    }
+}
+
 /// A provider's published breaker.
 #[derive(Default)]
 pub(crate) struct BreakerCell {
@@ -222,6 +251,11 @@ impl Cells {
         self.connections.get(id)?.owner().cloned()
     }
 
+    /// The owner of the locks of a connection's models, if there is one.
+    pub(crate) fn lockout_owner(&self, id: &ConnectionId) -> Option<Addr<LockoutOwner>> {
+        self.connections.get(id)?.lockout_owner().cloned()
+    }
+
     /// The owner of a provider's breaker, if there is one.
     pub(crate) fn breaker_owner(&self, id: &ProviderId) -> Option<Addr<BreakerOwner>> {
         self.breakers.get(id)?.owner().cloned()
@@ -240,8 +274,9 @@ impl Cells {
 
     /// The records whose owners are here.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let connections = self.connections.keys().cloned().map(Key::Health);
+        let connections = self.connections.keys().cloned();
         connections
+            .flat_map(|id| [Key::Health(id.clone()), Key::Lockout(id)])
             .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
             .collect()

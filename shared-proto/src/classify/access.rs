@@ -2,7 +2,7 @@
 
 use super::decide::{Case, Verdict};
 use super::families;
-use super::pattern::{self, Pat};
+use super::pattern;
 use crate::failure::{Blame, Cooldown, ErrorType, Reason};
 
 /// Rest of what is gone for good, ms.
@@ -31,11 +31,11 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
     }
     let coded = case.facts.is_any(families::MODEL_ACCESS_WORDS);
     let model = coded || case.says(families::MODEL_ACCESS);
-    let model_word = case.says(&[Pat::Word("model"), Pat::Word("models")]);
-    if !model_word && !case.document.html && names_resource(case.text()) {
+    let model_word = case.says(families::MODEL_WORD);
+    if !model_word && case.says(families::NOT_THERE) && names_resource(case.text()) {
         return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
-    if case.says(&[Pat::Has("must be verified")]) {
+    if case.says(families::UNVERIFIED) {
         return Some(
             Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
                 .typed(ErrorType::ModelNotFound)

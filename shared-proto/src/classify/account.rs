@@ -1,12 +1,11 @@
 //! Failures of the account, its credential or the way to the provider.
 
 use super::decide::{Case, Verdict};
-use super::families;
-use super::pattern::{self, Pat};
+use super::{families, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
-/// First rest after a refusal without a reason, ms.
-const REQUEST_REJECTED_MS: u64 = 300_000;
+/// Rest of a model whose free tier is spent, ms.
+const MODEL_FREE_TIER_MS: u64 = 86_400_000;
 
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
@@ -71,11 +70,37 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
     })
 }
 
+/// The provider serves other programs only. Sounds like a ban, and passes: the
+/// account is fine, and an operator decides what to send.
+pub(super) fn client_refused(case: &Case<'_>) -> Option<Verdict> {
+    let quota = || case.says(families::SUBSCRIPTION) || case.says(families::QUOTA);
+    let refused = matches!(case.status, 400 | 401 | 403)
+        && (case.says(families::CLIENT_REFUSED) || case.facts.is_any(families::CLIENT_WORDS))
+        && !quota();
+    refused.then(|| {
+        Verdict::new("client-refused", Reason::Unknown, Blame::Connection)
+            .typed(ErrorType::RequestRejected)
+    })
+}
+
 /// The text says that the money is gone. On a 429 of an API key it has to say
 /// so beyond doubt, since relays pass on the troubles of their own accounts.
 pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
     if case.says(families::BILLING_SUSPENSION) {
         return Some(out_of_credits("billing-suspended"));
+    }
+    if let Some(verdict) = relay::broke_behind(case) {
+        return Some(verdict);
+    }
+    if case.says(families::EXTRA_USAGE_SPENT) && !case.announced {
+        return Some(out_of_credits("extra-usage-spent"));
+    }
+    if case.error.per_model_quota && case.says(families::MODEL_FREE_TIER) {
+        return Some(
+            Verdict::new("model-free-tier", Reason::QuotaExhausted, Blame::Model)
+                .typed(ErrorType::QuotaExhausted)
+                .for_ms(MODEL_FREE_TIER_MS),
+        );
     }
     let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
     // A rule that put the status right knows the provider's codes better.
@@ -90,7 +115,7 @@ pub(super) fn believed(case: &Case<'_>) -> bool {
         || case.is_oauth()
         || case.says(families::LONG_QUOTA)
         || case.facts.is_any(families::LONG_QUOTA_WORDS)
-        || says_only_limit(case.text())
+        || case.says(families::SUBSCRIPTION) && says_only_limit(case.text())
 }
 
 fn says_only_limit(text: &str) -> bool {
@@ -132,13 +157,20 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let on_account = |rule, reason| Verdict::new(rule, reason, Blame::Connection);
-    let says = |patterns: &[Pat]| case.says(patterns);
-    if pattern::any(case.text(), &[Pat::Has("not authorized for this route")]) {
+    let says = |family| case.says(family);
+    if case.signs.any(families::ROUTE) {
         return Some(Verdict::request(
             "route-not-authorized",
             Reason::Unknown,
             false,
         ));
+    }
+    if says(families::PROJECT_OFF) || case.facts.is_any(families::PROJECT_OFF_WORDS) {
+        // Somebody has to switch it on; no time does.
+        return Some(
+            Verdict::end("project-off", Reason::AuthError, Terminal::Expired)
+                .typed(ErrorType::ProjectRouteError),
+        );
     }
     if says(families::PROJECT) || case.facts.is_any(families::PROJECT_WORDS) {
         let verdict = on_account("project-route", Reason::AuthError);
@@ -165,11 +197,11 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         // An API key may lack a right for this one call; the ladder is enough.
         return Some(on_account("status-403", Reason::AuthError));
     }
-    if says(&[Pat::Word("request not allowed")]) {
+    if says(families::NOT_ALLOWED) {
         return Some(
             on_account("request-not-allowed", Reason::RateLimitExceeded)
                 .typed(ErrorType::RequestRejected)
-                .for_ms(REQUEST_REJECTED_MS),
+                .resting(Cooldown::Streak),
         );
     }
     let rule = if says(families::SENTINEL) {

@@ -4,12 +4,13 @@
 //! passes, what is told in words before what only the status says, and what
 //! may be a relay's tale about somebody else's account is believed last.
 //!
-//! Rules for single providers (their own codes, headers and sentences, and
-//! operators' rules) belong in one step of their own, between `account::banned`
-//! and `account::edge`: early enough to win over every general reading.
+//! What single providers say in words of their own, and the operator's rules, are
+//! in `quirk`: early enough to win over every general reading but a ban.
 
-use super::pattern::{self, Pat};
-use super::{ClassifyRules, UpstreamError, access, account, families, limits, request, status};
+use super::pattern::{Family, Signs};
+use super::{
+    ClassifyRules, UpstreamError, access, account, families, limits, quirk, relay, request, status,
+};
 use crate::clock::Millis;
 use crate::failure::{Blame, Cooldown, ErrorType, Profile, Reason, Terminal};
 use crate::hint::document::Document;
@@ -24,6 +25,7 @@ pub(super) struct Case<'a> {
     pub error: &'a UpstreamError<'a>,
     pub document: &'a Document,
     pub facts: &'a Facts,
+    pub signs: &'a Signs<'a>,
     pub rules: &'a ClassifyRules<'a>,
     /// Whether a rule put the status right.
     pub restated: bool,
@@ -38,16 +40,16 @@ impl Case<'_> {
         &self.document.text
     }
 
-    /// Whether the text has one of `patterns`, and speaks for the provider at
+    /// Whether the text has a pattern of `family`, and speaks for the provider at
     /// all: a web page is the work of a machine in between, and a broken
     /// gateway may quote what others said to others.
-    pub(super) fn says(&self, patterns: &[Pat]) -> bool {
-        !self.document.html && !self.quotes_others() && pattern::any(self.text(), patterns)
+    pub(super) fn says(&self, family: Family) -> bool {
+        !self.document.html && !self.quotes_others() && self.signs.any(family)
     }
 
     /// Whether it is a gateway's summary of what its own upstreams said.
     pub(super) fn quotes_others(&self) -> bool {
-        self.status >= 500 && pattern::any(self.text(), families::QUOTED_STATUS)
+        self.status >= 500 && self.signs.any(families::QUOTED_STATUS)
     }
 
     /// Whose limit it is: the model's where quotas are per model, unless a rule
@@ -78,6 +80,10 @@ pub(super) struct Verdict {
     pub cooldown: Cooldown,
     /// Whether the provider's breaker may count it.
     pub breaker: bool,
+    /// The cooldown holds whatever is announced.
+    pub exact: bool,
+    /// What is announced beside it is meaningless.
+    pub no_hint: bool,
 }
 
 impl Verdict {
@@ -92,6 +98,8 @@ impl Verdict {
             terminal: None,
             cooldown: Cooldown::Ladder,
             breaker: true,
+            exact: false,
+            no_hint: false,
         }
     }
 
@@ -127,6 +135,19 @@ impl Verdict {
         self.resting(Cooldown::Fixed(ms))
     }
 
+    /// Rests `ms`, whatever is announced.
+    pub(super) const fn for_exactly_ms(mut self, ms: u64) -> Self {
+        self.cooldown = Cooldown::Fixed(ms);
+        self.exact = true;
+        self
+    }
+
+    /// Takes no announcement.
+    pub(super) const fn without_hint(mut self) -> Self {
+        self.no_hint = true;
+        self
+    }
+
     pub(super) const fn off_breaker(mut self) -> Self {
         self.breaker = false;
         self
@@ -143,10 +164,13 @@ type Step = fn(&Case<'_>) -> Option<Verdict>;
 const STEPS: &[Step] = &[
     status::service_not_running,
     request::binding,
+    quirk::operator,
+    quirk::built_in,
     account::payment,
     account::banned,
     account::edge,
     account::region,
+    account::client_refused,
     request::too_large,
     access::retired_or_moved,
     limits::google,
@@ -157,6 +181,7 @@ const STEPS: &[Step] = &[
     account::forbidden,
     access::missing,
     request::bad_request,
+    relay::passed_on,
     limits::told,
     limits::too_many,
 ];

@@ -19,10 +19,23 @@ pub(super) struct Facts {
     shown: [Option<String>; 3],
     /// An HTTP status given as a number or digits.
     pub status: Option<u16>,
+    /// A status in the field that usually names a parameter: what a relay's upstream sent.
+    pub param_status: Option<u16>,
+    /// A quota that is 0 by configuration; whether only in this region.
+    pub zero_quota: Option<Zero>,
     /// Its own words, the innermost ones.
     pub message: Option<String>,
     /// The edge in front of the provider says that trying again is useless.
     pub edge_refusal: bool,
+}
+
+/// Where a quota is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zero {
+    /// In the region that served the request.
+    Region,
+    /// Everywhere.
+    Everywhere,
 }
 
 impl Facts {
@@ -80,6 +93,12 @@ impl Facts {
                 self.status.get_or_insert(status);
             }
         }
+        // A code of MiniMax's own that is no status.
+        if let Some(Value::Number(code)) = container.get("status_code")
+            && container.contains_key("status_msg")
+        {
+            kinds.push(format!("base_resp:{code}"));
+        }
         if let Some(kind) = container
             .get("metadata")
             .and_then(|m| m.get("error_type"))
@@ -87,7 +106,11 @@ impl Facts {
         {
             kinds.push(kind.to_lowercase());
         }
+        if let Some(status) = container.get("param").and_then(status) {
+            self.param_status.get_or_insert(status);
+        }
         Self::add_details(container, kinds);
+        self.zero_quota = self.zero_quota.or_else(|| zero_quota(container));
         self.edge_refusal |= edge_refusal(container);
         for key in [
             "message",
@@ -140,6 +163,25 @@ impl Facts {
             .filter_map(|detail| detail.get("reason")?.as_str());
         kinds.extend(reasons.map(str::to_lowercase));
     }
+}
+
+/// A quota of 0 in the metadata of a `google.rpc` detail.
+fn zero_quota(container: &Map<String, Value>) -> Option<Zero> {
+    let details = container.get("details")?.as_array()?;
+    details.iter().take(DETAILS_MAX).find_map(|detail| {
+        let metadata = detail.get("metadata")?;
+        let value = metadata.get("quota_limit_value")?;
+        if value.as_str() != Some("0") && value.as_u64() != Some(0) {
+            return None;
+        }
+        let name = metadata.get("quota_limit").and_then(Value::as_str);
+        let regional = name.is_some_and(|name| name.to_lowercase().contains("region"));
+        Some(if regional {
+            Zero::Region
+        } else {
+            Zero::Everywhere
+        })
+    })
 }
 
 /// A message that stands by itself: `"..."`, `{"error": "..."}`.

@@ -2,8 +2,9 @@
 
 use super::account::believed;
 use super::decide::{Case, Verdict};
+use super::facts::Zero;
 use super::families;
-use super::pattern::{self, Pat};
+use crate::config::DailyReset;
 use crate::failure::{Blame, ErrorType, Reason};
 use crate::hint::headers;
 
@@ -26,24 +27,32 @@ const fn overloaded(rule: &'static str) -> Verdict {
 
 /// Google says "you exceeded your current quota" for everything; the metric tells what it was.
 pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
-    let text = case.text();
-    let speaks = text.contains("generativelanguage.googleapis.com")
-        || case.facts.is_any(&["resource_exhausted"]);
+    let speaks = case.signs.any(families::GOOGLE) || case.facts.is_any(&["resource_exhausted"]);
     if case.status != 429 || !speaks || case.says(families::MONEY) {
         return None;
     }
     let blame = case.limit_blame();
-    if zero_limit(text) {
-        // A quota of none never comes back, whatever delay is named beside it.
-        return Some(
-            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(crate::failure::Cooldown::None),
-        );
+    if case.facts.is_any(families::OVERLOAD_WORDS) {
+        return Some(overloaded("overloaded"));
     }
-    let daily = ["_per_day", "per day", "perday", "daily"];
-    if daily.iter().any(|word| text.contains(word)) {
-        return Some(quota("google-per-day", blame));
+    if case.signs.any(families::ZERO_LIMIT) && zero_limit(case.text()) {
+        // A quota of none never comes back, whatever delay is named beside it.
+        return Some(no_access());
+    }
+    match case.facts.zero_quota {
+        // No minute makes it larger, but another region or account has one.
+        Some(Zero::Region) => {
+            return Some(
+                Verdict::new("google-region-quota", Reason::Unknown, Blame::Connection)
+                    .typed(ErrorType::RequestRejected)
+                    .without_hint(),
+            );
+        }
+        Some(Zero::Everywhere) => return Some(no_access()),
+        None => {}
+    }
+    if case.signs.any(families::GOOGLE_DAY) {
+        return Some(quota("google-per-day", blame).for_ms(to_midnight(case)));
     }
     if case
         .facts
@@ -51,12 +60,18 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     {
         return Some(rate("google-rate-limit", blame));
     }
-    if case.says(families::QUOTA) && !text.contains("_requests") && !text.contains("token_count")
+    if case.says(families::QUOTA) && !case.signs.any(families::GOOGLE_MINUTE)
         || case.facts.is_any(families::LONG_QUOTA_WORDS)
     {
         return Some(quota("quota-text", blame));
     }
     Some(rate("google-rate-limit", blame))
+}
+
+const fn no_access() -> Verdict {
+    Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
+        .typed(ErrorType::ModelNotFound)
+        .resting(crate::failure::Cooldown::None)
 }
 
 fn zero_limit(text: &str) -> bool {
@@ -68,7 +83,7 @@ fn zero_limit(text: &str) -> bool {
 
 /// The window of a plan, or the day's allowance, is used up.
 pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
-    let says = |patterns: &[Pat]| case.says(patterns);
+    let says = |family| case.says(family);
     let believed = believed(case);
     let answer = &case.error.answer;
     let plan = case.status == 429 && headers::plan_rejects(answer.headers);
@@ -84,7 +99,7 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
         };
         return Some(quota("plan-window", blame).for_ms(HOUR_MS));
     }
-    if case.status == 429 && says(families::OVERFLOW) && says(&[Pat::Has("long context")]) {
+    if case.status == 429 && says(families::OVERFLOW) && says(families::LONG_CONTEXT) {
         return None;
     }
     if believed && says(families::DAILY) {
@@ -102,6 +117,12 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
     if says(families::SESSION) {
         return Some(quota("session-quota", Blame::Connection).for_ms(SESSION_MS));
     }
+    if says(families::HOURLY) {
+        return Some(quota("hourly-quota", Blame::Connection).for_ms(HOUR_MS));
+    }
+    if matches!(case.status, 402 | 403 | 429) && says(families::MONTHLY) {
+        return Some(quota("monthly-quota", Blame::Connection).for_ms(DAY_MS));
+    }
     let claude = ["claude", "anthropic"]
         .iter()
         .any(|name| answer.provider.to_ascii_lowercase().starts_with(name));
@@ -112,10 +133,12 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
         .then(|| quota("subscription-quota", Blame::Connection).for_ms(HOUR_MS))
 }
 
-/// Until the next midnight in UTC, ms.
+/// Until a day's quota begins anew, ms.
 fn to_midnight(case: &Case<'_>) -> u64 {
-    let today = case.now.as_epoch_ms().checked_rem(DAY_MS).unwrap_or(0);
-    DAY_MS.saturating_sub(today)
+    match case.error.daily_reset {
+        Some(reset) => reset.wait_ms(case.now),
+        None => DailyReset::default().wait_ms(case.now),
+    }
 }
 
 /// What the text of any other status says.
@@ -123,7 +146,7 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
     if case.status == 529 {
         return Some(overloaded("status-529"));
     }
-    if case.says(&[Pat::Has("no credentials")]) {
+    if case.says(families::NO_CREDENTIALS) {
         let verdict = Verdict::new("no-credentials", Reason::AuthError, Blame::Connection);
         return Some(verdict.for_ms(120_000));
     }
@@ -132,7 +155,7 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
         return Some(quota("quota-text", case.limit_blame()));
     }
     let busy = case.says(families::OVERLOAD) || case.facts.is_any(families::OVERLOAD_WORDS);
-    let per_account = case.says(&[Pat::Has("rate limit"), Pat::Has("速率限制")]);
+    let per_account = case.says(families::PER_ACCOUNT);
     if busy && !(case.status == 429 && per_account) {
         return Some(overloaded("overloaded"));
     }
@@ -145,14 +168,15 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 429 {
         return None;
     }
-    let access = pattern::any(case.text(), &[Pat::Has("required for long context")])
-        || case.says(&[Pat::Seq("未开放", "权限")]);
-    if access {
+    if shapeless(case) {
         return Some(
-            Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(crate::failure::Cooldown::None),
+            Verdict::request("request-shape", Reason::Unknown, true)
+                .typed(ErrorType::FingerprintRejection),
         );
+    }
+    let access = case.says(families::LIMIT_IS_ACCESS);
+    if access {
+        return Some(no_access());
     }
     if case.document.raw.is_some() {
         // A relay's own account upstream is at its limit; ours is fine.
@@ -165,4 +189,17 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
         case.limit_blame()
     };
     Some(rate("status-429", blame))
+}
+
+/// A subscription's limit always names itself in headers. A 429 that says
+/// nothing at all refuses the shape of the request; the account is fine.
+fn shapeless(case: &Case<'_>) -> bool {
+    let told = case.facts.message.as_deref().unwrap_or_default();
+    let names_limit = |(name, _): &(String, String)| {
+        name.starts_with("anthropic-ratelimit-") || name == "retry-after"
+    };
+    case.is_oauth()
+        && case.facts.is_any(&["rate_limit_error"])
+        && told.trim().eq_ignore_ascii_case("error")
+        && !case.error.answer.headers.iter().any(names_limit)
 }

@@ -90,6 +90,10 @@ pub(super) fn sanitise(text: &str) -> String {
         }
         push_word(&mut out, &word);
         word.clear();
+        // What comes now would be cut off.
+        if out.len() > MESSAGE_MAX_CHARS && out.chars().count() > MESSAGE_MAX_CHARS {
+            return shorten(out.trim());
+        }
         // A lone `>` compares; one after a word closes a bracket.
         if is_edge(c) && c != '<' && (c != '>' || out.ends_with(' ')) {
             out.push(c);
@@ -121,6 +125,9 @@ fn shorten(text: &str) -> String {
 
 /// What to show instead of `word`, if it must not be shown.
 fn mask(word: &str) -> Option<&'static str> {
+    if is_plain(word) {
+        return None;
+    }
     let lower = word.to_lowercase();
     if lower.contains("://") || lower.starts_with("www.") {
         return Some("[url]");
@@ -138,6 +145,19 @@ fn mask(word: &str) -> Option<&'static str> {
         return Some("[redacted]");
     }
     is_host(word).then_some("[host]")
+}
+
+/// Nothing but a few letters, which is what most words are: no host, no address,
+/// and no secret but for those whose prefix is letters too.
+fn is_plain(word: &str) -> bool {
+    let begins = |prefix: &str| {
+        let head = word.get(..prefix.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(prefix))
+    };
+    word.len() < OPAQUE_MIN_CHARS
+        && word.bytes().all(|b| b.is_ascii_alphabetic())
+        && !begins("aiza")
+        && !begins("eyj")
 }
 
 /// A run of letters and digits without a break that no word or model name has.

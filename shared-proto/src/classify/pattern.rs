@@ -1,5 +1,11 @@
 //! Patterns over lowercase text, as data.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
+use super::families;
 use crate::hint::document::cut;
 
 /// One pattern. All but [`Pat::Has`] stay within a line.
@@ -20,23 +26,97 @@ pub(super) enum Pat {
 /// Places of one text that are looked at per line.
 const PLACES_MAX: usize = 64;
 
-/// Whether one of `patterns` is in `text`.
-pub(super) fn any(text: &str, patterns: &[Pat]) -> bool {
-    !text.is_empty() && patterns.iter().any(|pattern| matches(text, *pattern))
+/// Patterns that mean the same. Only the families' own files make them, so
+/// that each is in the list that [`Signs`] is read with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Family(&'static [Pat]);
+
+impl Family {
+    /// The patterns of one meaning.
+    pub(super) const fn new(patterns: &'static [Pat]) -> Self {
+        Self(patterns)
+    }
 }
 
-fn matches(text: &str, pattern: Pat) -> bool {
-    // Hardly any text holds even the parts; going through its lines can wait for those.
-    let parts = match pattern {
-        Pat::Has(a) | Pat::Word(a) => [a; 3],
-        Pat::Seq(a, b) | Pat::Near(a, b, _) => [a, b, b],
-        Pat::Seq3(a, b, c) => [a, b, c],
-    };
-    if !parts.iter().all(|part| text.contains(part)) {
-        return false;
+impl Pat {
+    const fn parts(self) -> [&'static str; 3] {
+        match self {
+            Self::Has(a) | Self::Word(a) => [a; 3],
+            Self::Seq(a, b) | Self::Near(a, b, _) => [a, b, b],
+            Self::Seq3(a, b, c) => [a, b, c],
+        }
     }
+}
+
+/// Which parts of all patterns stand in a text. Hardly any text holds more
+/// than a few, so one pass spares a search for each pattern.
+#[derive(Debug, Default)]
+pub(super) struct Signs<'t> {
+    text: &'t str,
+    found: Vec<&'static str>,
+}
+
+/// Finds the parts of every family, and tells which is which.
+struct Finder {
+    /// Absent if it could not be built: then every part may be there.
+    automaton: Option<AhoCorasick>,
+    parts: Vec<&'static str>,
+}
+
+static FINDER: LazyLock<Finder> = LazyLock::new(|| Finder::of(families::all()));
+
+impl Finder {
+    fn of(families: impl Iterator<Item = Family>) -> Self {
+        let parts = families.flat_map(|family| family.0.iter().flat_map(|pat| pat.parts()));
+        let parts: Vec<&'static str> = parts.collect::<BTreeSet<_>>().into_iter().collect();
+        let automaton = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(&parts)
+            .ok();
+        Self { automaton, parts }
+    }
+
+    fn read<'t>(&self, text: &'t str) -> Signs<'t> {
+        let Some(automaton) = &self.automaton else {
+            let found = self.parts.clone();
+            return Signs { text, found };
+        };
+        let mut seen = vec![false; self.parts.len()];
+        for found in automaton.find_overlapping_iter(text) {
+            if let Some(seen) = seen.get_mut(found.pattern().as_usize()) {
+                *seen = true;
+            }
+        }
+        let found = self.parts.iter().zip(seen);
+        let found = found.filter_map(|(part, seen)| seen.then_some(*part));
+        Signs {
+            text,
+            found: found.collect(),
+        }
+    }
+}
+
+impl<'t> Signs<'t> {
+    /// Reads lowercase `text`.
+    pub(super) fn of(text: &'t str) -> Self {
+        FINDER.read(text)
+    }
+
+    /// Whether a pattern of `family` fits.
+    pub(super) fn any(&self, family: Family) -> bool {
+        family.0.iter().any(|pattern| self.fits(*pattern))
+    }
+
+    fn fits(&self, pattern: Pat) -> bool {
+        let found = |part: &&str| self.found.contains(part);
+        pattern.parts().iter().all(found) && matches(self.text, pattern)
+    }
+}
+
+/// Whether `pattern`, whose parts are all there, fits.
+fn matches(text: &str, pattern: Pat) -> bool {
     match pattern {
-        Pat::Has(_) => true,
+        Pat::Has(part) => text.contains(part),
         Pat::Word(word) => text.lines().any(|line| has_word(line, word)),
         Pat::Seq(a, b) => text.lines().any(|line| in_order(line, &[a, b])),
         Pat::Seq3(a, b, c) => text.lines().any(|line| in_order(line, &[a, b, c])),

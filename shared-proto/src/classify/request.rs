@@ -2,13 +2,12 @@
 
 use super::decide::{Case, Verdict};
 use super::families;
-use super::pattern::Pat;
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// A conversation that lives on another account.
 pub(super) fn binding(case: &Case<'_>) -> Option<Verdict> {
     let coded = case.facts.is_any(&["invalid_previous_response_binding"]);
-    let told = case.status == 409 && case.says(&[Pat::Has("previous_response_id does not belong")]);
+    let told = case.status == 409 && case.says(families::FOREIGN_BINDING);
     (coded || told).then(|| Verdict::request("response-binding", Reason::Unknown, false))
 }
 
@@ -29,8 +28,8 @@ fn overflow() -> Verdict {
 
 /// The content is refused. Trying it on other accounts would put them at risk too.
 pub(super) fn policy(case: &Case<'_>) -> Option<Verdict> {
-    let refused = matches!(case.status, 400 | 403 | 422 | 451)
-        && (case.says(families::POLICY) || case.facts.is_any(families::POLICY_WORDS));
+    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.says(families::POLICY)
+        || case.status != 429 && case.facts.is_any(families::POLICY_WORDS);
     refused.then(|| Verdict::request("content-policy", Reason::Unknown, false))
 }
 
@@ -39,7 +38,11 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     if !matches!(case.status, 400 | 422) {
         return None;
     }
-    let says = |patterns: &[Pat]| case.says(patterns);
+    let says = |family| case.says(family);
+    let bare = case.error.answer.body.trim_ascii().is_empty();
+    if bare && case.error.reading.unsaid_overflow.bare_400 {
+        return Some(overflow());
+    }
     if case.facts.is_any(families::MODEL_ACCESS_WORDS) {
         return Some(model_access());
     }
@@ -49,7 +52,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::Unauthorized),
         );
     }
-    let verified = says(&[Pat::Has("must be verified")]);
+    let verified = says(families::UNVERIFIED);
     let parameter = says(families::UNSUPPORTED_PARAMETER)
         || case.facts.is_any(families::UNSUPPORTED_PARAMETER_WORDS);
     if parameter && !verified {
@@ -59,7 +62,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
             false,
         ));
     }
-    if says(&[Pat::Has("improperly formed request")]) {
+    if says(families::IMPROPER) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
     if says(families::QUOTA) {
@@ -87,7 +90,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     if says(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
         return Some(model_access());
     }
-    if says(families::DEGRADED) && !says(&[Pat::Has("degraded model")]) {
+    if says(families::DEGRADED) && !says(families::DEGRADED_MODEL) {
         return Some(
             Verdict::new("function-degraded", Reason::ModelCapacity, Blame::Model)
                 .resting(Cooldown::None),

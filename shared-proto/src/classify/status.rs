@@ -2,9 +2,9 @@
 
 use super::decide::{Case, Verdict};
 use super::facts::Facts;
-use super::{families, pattern};
+use super::families;
+use super::pattern::{Family, Signs};
 use crate::failure::{Blame, Cooldown, ErrorType, Profile, Reason};
-use crate::hint::document::Document;
 use crate::hint::headers;
 
 /// The statuses that a provider's breaker counts.
@@ -27,6 +27,10 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "cyber_policy",
             "unsupported_parameter",
             "unsupported_value",
+            "base_resp:1026",
+            "base_resp:1027",
+            "base_resp:1039",
+            "base_resp:2013",
         ],
         400,
     ),
@@ -42,6 +46,9 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "quota_exceeded",
             "quota_exhausted",
             "resource_exhausted",
+            "base_resp:1002",
+            "base_resp:1041",
+            "base_resp:2056",
         ],
         429,
     ),
@@ -66,11 +73,18 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
             "unauthorized",
             "unauthenticated",
             "token_expired",
+            "base_resp:1004",
+            "base_resp:2049",
         ],
         401,
     ),
     (
-        &["billing_error", "payment_required", "insufficient_credits"],
+        &[
+            "billing_error",
+            "payment_required",
+            "insufficient_credits",
+            "base_resp:1008",
+        ],
         402,
     ),
     (
@@ -116,7 +130,7 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
 ];
 
 /// The status that an error told inside a 200 stands for; 502 when nothing says it.
-pub(super) fn stands_for(document: &Document, facts: &Facts) -> u16 {
+pub(super) fn stands_for(signs: &Signs<'_>, facts: &Facts) -> u16 {
     let by_word = || {
         facts.words().find_map(|word| {
             STANDS_FOR
@@ -128,20 +142,22 @@ pub(super) fn stands_for(document: &Document, facts: &Facts) -> u16 {
     facts
         .status
         .or_else(by_word)
-        .or_else(|| by_text(&document.text))
+        .or_else(|| by_text(signs))
         .unwrap_or(502)
 }
 
-fn by_text(text: &str) -> Option<u16> {
-    let families: [(&[pattern::Pat], u16); 4] = [
+fn by_text(signs: &Signs<'_>) -> Option<u16> {
+    let families: [(Family, u16); 6] = [
         (families::RATE_LIMIT, 429),
         (families::OVERLOAD, 503),
         (families::CREDITS, 402),
         (families::OVERFLOW, 400),
+        (families::CREDENTIAL, 401),
+        (families::POLICY, 400),
     ];
     families
         .into_iter()
-        .find(|(patterns, _)| pattern::any(text, patterns))
+        .find(|(family, _)| signs.any(*family))
         .map(|(_, status)| status)
 }
 
@@ -163,11 +179,21 @@ pub(super) fn service_not_running(case: &Case<'_>) -> Option<Verdict> {
 pub(super) fn by_status(case: &Case<'_>) -> Verdict {
     let broken =
         |rule, blame| Verdict::new(rule, Reason::ServerError, blame).typed(ErrorType::ServerError);
+    let is_local = case.error.profile == Profile::Local;
     match case.status {
         408 => Verdict::new("status-408", Reason::ServerError, Blame::Connection),
         406 => Verdict::new("status-406", Reason::ServerError, Blame::Connection),
         // The gateway works; its own upstreams for this model don't.
         500 | 502 | 503 | 504 if case.quotes_others() => broken("gateway-summary", Blame::Model),
+        // Quotas per model go with servers per model; a bare 500 says nothing at all.
+        500 | 502..=504 if case.error.per_model_quota && !is_local => {
+            let verdict = broken("status-5xx", Blame::Model);
+            if case.status == 500 {
+                verdict.resting(Cooldown::None)
+            } else {
+                verdict
+            }
+        }
         500 | 502 | 503 | 504 => broken("status-5xx", Blame::Connection),
         // Cloudflare gave up waiting for a model that thinks too long.
         524 => broken("status-524", Blame::Model),

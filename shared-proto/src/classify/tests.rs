@@ -2,7 +2,9 @@
 //! states, errors inside streams, and what may be shown.
 
 use super::{ClassifyRules, UpstreamError, classify};
+use crate::catalogue;
 use crate::clock::Millis;
+use crate::config::ErrorRule;
 use crate::failure::{Failure, Profile};
 use crate::hint::Answer;
 use crate::hint::tests::{BOUNDS, T0};
@@ -11,6 +13,7 @@ use crate::restate;
 mod corpus;
 mod decisions;
 mod properties;
+mod quirks;
 mod shown;
 mod streams;
 mod vectors;
@@ -27,6 +30,7 @@ struct Refusal {
     body: String,
     now: Millis,
     banned: Vec<String>,
+    rules: Vec<ErrorRule>,
 }
 
 /// A refusal of an API key's request at a provider with one quota per account.
@@ -41,6 +45,7 @@ fn refused(status: u16, body: &str) -> Refusal {
         body: body.to_owned(),
         now: T0,
         banned: Vec::new(),
+        rules: Vec::new(),
     }
 }
 
@@ -65,14 +70,8 @@ impl Refusal {
         self
     }
 
-    fn failure(&self) -> Failure {
-        let restate = restate::built_in();
-        let rules = ClassifyRules {
-            hint_bounds: &BOUNDS,
-            custom_banned_signals: &self.banned,
-            restate: &restate,
-        };
-        let error = UpstreamError {
+    fn error(&self) -> UpstreamError<'_> {
+        UpstreamError {
             answer: Answer {
                 provider: self.provider,
                 status: self.status,
@@ -81,10 +80,24 @@ impl Refusal {
             },
             profile: self.profile,
             per_model_quota: self.per_model_quota,
+            reading: catalogue::entry(self.provider)
+                .map(|entry| entry.provider.reading)
+                .unwrap_or_default(),
+            daily_reset: None,
             model: Some("some-model"),
             in_stream: self.in_stream,
+        }
+    }
+
+    fn failure(&self) -> Failure {
+        let restate = restate::built_in();
+        let rules = ClassifyRules {
+            hint_bounds: &BOUNDS,
+            custom_banned_signals: &self.banned,
+            provider_rules: &self.rules,
+            restate: &restate,
         };
-        classify(&error, &rules, self.now)
+        classify(&self.error(), &rules, self.now)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Failures that come without an answer to read, or with one that can't be used.
 
+use crate::config::Reading;
 use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason};
 
 /// How a call failed below HTTP, or at one of our own timers.
@@ -119,16 +120,16 @@ pub fn transport_failure(kind: TransportFailure) -> Failure {
     broken((status, counts), Blame::Connection, kind.as_str(), message)
 }
 
-/// What an unusable answer means. An empty one says something about the model
-/// and this request, the others about the account's way to the provider.
-pub fn stream_failure(kind: BadAnswer) -> Failure {
+/// What an unusable answer means. One that is empty or ends too early in good
+/// order says something about the model, the others about the account's way to
+/// the provider.
+///
+/// Where the provider is known to answer a prompt that is too long with
+/// nothing, an empty answer is charged to the request.
+pub fn stream_failure(kind: BadAnswer, reading: Reading) -> Failure {
     use BadAnswer as B;
     let (blame, counts, message) = match kind {
-        B::Truncated => (
-            Blame::Connection,
-            true,
-            "the upstream's answer was cut short",
-        ),
+        B::Truncated => (Blame::Model, true, "the upstream's answer was cut short"),
         B::CutToolCall => (
             Blame::Connection,
             true,
@@ -159,6 +160,12 @@ pub fn stream_failure(kind: BadAnswer) -> Failure {
     let mut failure = broken((502, counts), blame, kind.as_str(), message);
     if kind == B::Empty {
         failure.error_type = Some(ErrorType::EmptyContent);
+        if reading.unsaid_overflow.empty_answer {
+            failure.blame = Blame::Request;
+            failure.reason = Reason::ModelCapacity;
+            failure.error_type = Some(ErrorType::ContextOverflow);
+            failure.cooldown = Cooldown::None;
+        }
     }
     failure
 }

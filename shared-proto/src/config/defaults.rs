@@ -1,11 +1,14 @@
 //! The built-in numbers.
 
+use std::collections::BTreeMap;
+
 use crate::failure::Profile;
 use crate::lease::LeaseRules;
+use crate::restate;
 
 use super::{
-    ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
-    Settings, Timeouts, WaitForCooldown,
+    ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
+    QueueRules, Settings, Timeouts, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -56,6 +59,8 @@ impl Default for Settings {
             max_cooldown_ms: model_lockout.max_cooldown_ms,
             model_lockout,
             custom_banned_signals: Vec::new(),
+            provider_error_rules: BTreeMap::new(),
+            restate_rules: restate::built_in(),
             auto_disable_banned_accounts: false,
             max_attempts: 30,
             leases: LeaseRules::default(),
@@ -74,6 +79,7 @@ impl Default for ModelLockout {
             max_cooldown_ms: 1_800_000,
             max_backoff_steps: 10,
             use_exponential_backoff: true,
+            daily_reset: DailyReset::default(),
         }
     }
 }

@@ -4,19 +4,22 @@
 //! Every field may be absent, so that one fault does not hide the next; what is
 //! required is said in the schema. Two of our own keywords mark the schema:
 //! `x-notYet` names keys that are accepted but not acted on yet (a list holds
-//! the values that ask for nothing).
+//! the values that ask for nothing), `x-exact` numbers that are refused out of
+//! their bounds instead of clamped.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+mod rules;
 mod settings;
 mod words;
 
+pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
-    ConnectionCooldown, HintBounds, Leases, ModelLockout, Profiles, ProviderBreaker, Settings,
-    Signal, Switch, WaitForCooldown,
+    ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
+    WaitForCooldown,
 };
 pub(crate) use words::{
     Auth, AuthHeader, ClientAuth, GrantBody, Instant, OneOrMany, ProfileName, ProtocolName, Secret,
@@ -139,6 +142,15 @@ pub(crate) struct Provider {
     pub(crate) passthrough_models: Option<bool>,
     /// Whether a stream may end without a finish reason or end marker.
     pub(crate) lenient_stream_end: Option<bool>,
+    /// Whether a built-in rule of the provider may say what a refusal is charged to.
+    pub(crate) honours_rule_scope: Option<bool>,
+    /// Whether its built-in rules see the whole text of a refusal, not only its code and type.
+    pub(crate) full_text_rules: Option<bool>,
+    /// Zone in which a day's quota is counted. Default: the catalogue's, else `modelLockout`'s.
+    pub(crate) daily_quota_reset_timezone: Option<String>,
+    /// Hour there at which it begins anew. Default 0.
+    #[schemars(range(min = 0, max = 23))]
+    pub(crate) daily_quota_reset_hour: Option<u64>,
     /// Name of the family whose limits count per egress address. Empty: none.
     #[schemars(extend("x-notYet" = true))]
     pub(crate) egress_bucket_family: Option<String>,

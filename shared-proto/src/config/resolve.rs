@@ -21,6 +21,7 @@ mod connection;
 mod environment;
 mod key;
 mod provider;
+mod rules;
 mod server;
 mod settings;
 mod token_endpoint;

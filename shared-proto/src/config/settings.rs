@@ -1,7 +1,11 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
-use crate::failure::Profile;
+use std::collections::BTreeMap;
+
+use super::{DailyReset, Provider};
+use crate::failure::{Profile, Reason, RuleScope};
 use crate::lease::LeaseRules;
+use crate::restate::RestateRule;
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +24,10 @@ pub struct Settings {
     pub model_lockout: ModelLockout,
     /// Extra texts that mean a ban, lowercased.
     pub custom_banned_signals: Vec<String>,
+    /// What refusals mean, in the operator's words, by provider; in each list the first that fits wins.
+    pub provider_error_rules: BTreeMap<String, Vec<ErrorRule>>,
+    /// Rules that put statuses right, the operator's first.
+    pub restate_rules: Vec<RestateRule>,
     /// Whether a ban also switches the connection off.
     pub auto_disable_banned_accounts: bool,
     /// Attempts of one request over all targets.
@@ -54,6 +62,21 @@ impl Default for QueueRules {
     }
 }
 
+/// What an operator says that a refusal means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorRule {
+    /// The upstream's status.
+    pub status: u16,
+    /// Text that the answer has to hold, lowercased; never empty.
+    pub text: String,
+    /// What it is charged to; never the request.
+    pub scope: RuleScope,
+    /// Its reason.
+    pub reason: Reason,
+    /// How long what it is charged to rests, ms; `None` leaves it to the ladder and to announcements.
+    pub cooldown_ms: Option<u64>,
+}
+
 /// When and for how long one model of a connection is locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelLockout {
@@ -69,6 +92,16 @@ pub struct ModelLockout {
     pub max_backoff_steps: u32,
     /// Whether the ladder doubles.
     pub use_exponential_backoff: bool,
+    /// When a day's quota begins anew, where a provider says nothing else.
+    pub daily_reset: DailyReset,
+}
+
+impl Settings {
+    /// When a day's quota begins anew at `provider`.
+    pub fn daily_reset<'s>(&'s self, provider: &'s Provider) -> &'s DailyReset {
+        let own = provider.daily_reset.as_ref();
+        own.unwrap_or(&self.model_lockout.daily_reset)
+    }
 }
 
 /// Bounds of an announced reset, ms.

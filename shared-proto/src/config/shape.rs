@@ -15,6 +15,7 @@ use super::yaml::{Entry, Node, Value, scalar};
 
 /// Marks keys that are accepted but not acted on.
 const NOT_YET: &str = "x-notYet";
+const EXACT: &str = "x-exact";
 
 static SCHEMA: LazyLock<Json> =
     LazyLock::new(|| schemars::schema_for!(super::file::File).to_value());
@@ -143,14 +144,19 @@ impl<'s> Walk<'s, '_, '_> {
             .max(least.unwrap_or(i64::MIN))
             .min(most.unwrap_or(i64::MAX));
         if kept != number {
+            let exact = is_exact(schema);
             let bounds = match (least, most) {
                 (Some(least), Some(most)) => format!("{least} to {most}"),
                 (Some(least), None) => format!("at least {least}"),
                 (None, Some(most)) => format!("at most {most}"),
                 (None, None) => String::new(),
             };
-            let message = format!("{number} is out of bounds ({bounds}); {kept} is used");
-            self.report.warn(path, message);
+            let fault = format!("{number} is out of bounds ({bounds})");
+            if exact {
+                self.report.problem(path, fault);
+            } else {
+                self.report.warn(path, format!("{fault}; {kept} is used"));
+            }
         }
         Json::from(kept)
     }
@@ -162,7 +168,10 @@ impl<'s> Walk<'s, '_, '_> {
             reason = "cutting is the rule, and the cast saturates"
         )]
         let whole = number.trunc() as i64;
-        if number.fract() != 0.0 {
+        if number.fract() != 0.0 && is_exact(schema) {
+            self.report
+                .problem(path, format!("{number} is not a whole number"));
+        } else if number.fract() != 0.0 {
             self.report
                 .warn(path, format!("{number} is cut to {whole}"));
         }
@@ -361,6 +370,11 @@ fn describe(node: &Node) -> &'static str {
 fn listed(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     quoted.join(", ")
+}
+
+/// Whether a number has to fit as it is.
+fn is_exact(schema: &Json) -> bool {
+    schema.get(EXACT) == Some(&Json::Bool(true))
 }
 
 /// Whether a value of a key that is not acted on would change anything if it were.

@@ -20,6 +20,15 @@ pub struct TerminalState {
     pub at: Millis,
 }
 
+/// Refusals without a reason that followed each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// How many.
+    pub count: u32,
+    /// When the last was counted.
+    pub at: Millis,
+}
+
 /// A failure as it is stored and shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {

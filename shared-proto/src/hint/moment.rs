@@ -135,10 +135,11 @@ fn shaped<'t>(text: &'t str, shape: &[u8]) -> Option<(&'t str, &'t str)> {
         .then(|| text.split_at(shape.len()))
 }
 
-/// `t` or spaces, then `hh:mm`, optionally seconds and a fraction.
+/// `t`, spaces or `at`, then `hh:mm`, optionally seconds and a fraction.
 fn clock_time(text: &str) -> Option<(&str, &str)> {
     let rest = text
         .strip_prefix('t')
+        .or_else(|| text.strip_prefix(" at "))
         .or_else(|| text.strip_prefix(' ').map(|t| t.trim_start_matches(' ')))?;
     let (_, mut after) = shaped(rest, b"00:00")?;
     if let Some((_, seconds)) = shaped(after, b":00") {

@@ -12,6 +12,7 @@ const ANCHORS: &[(&str, bool)] = &[
     ("reset", true),
     ("resets", true),
     ("available", false),
+    ("regain access", false),
     ("wait", false),
 ];
 /// What may stand between the anchor and the connector.
@@ -46,7 +47,8 @@ const FIELD: &str = "text";
 pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut Search) {
     let provider = provider.to_ascii_lowercase();
     let from_china = CHINA.iter().any(|name| provider.contains(name));
-    for (anchor, lengths) in ANCHORS {
+    let holds = |anchor: &str| memchr::memmem::find(text.as_bytes(), anchor.as_bytes()).is_some();
+    for (anchor, lengths) in ANCHORS.iter().filter(|(anchor, _)| holds(anchor)) {
         for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
             let (before, rest) = text.split_at(at);
             if before.ends_with(char::is_alphanumeric) {
@@ -58,13 +60,14 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
             anchored(rest, (*lengths, china), place, search);
         }
     }
-    for (at, anchor) in text.match_indices("wait ").take(MATCHES_MAX) {
+    let waits = holds("wait ").then(|| text.match_indices("wait ").take(MATCHES_MAX));
+    for (at, anchor) in waits.into_iter().flatten() {
         let rest = text.get(at.saturating_add(anchor.len())..);
         if let Some(ms) = rest.and_then(wait_before) {
             search.wait(place, Rank::Prose, ms, FIELD);
         }
     }
-    for anchor in CHINESE_ANCHORS {
+    for anchor in CHINESE_ANCHORS.iter().filter(|anchor| holds(anchor)) {
         for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
             let (before, rest) = text.split_at(at);
             chinese(
@@ -75,6 +78,17 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
             );
         }
     }
+}
+
+/// What is left in words: `resets in 13 days`, as ms; nothing for 0.
+pub(crate) fn countdown(text: &str) -> Option<u64> {
+    ["resets in ", "reset in "].iter().find_map(|anchor| {
+        let mut places = text.match_indices(anchor).take(MATCHES_MAX);
+        places.find_map(|(at, _)| {
+            let rest = text.get(at.saturating_add(anchor.len())..)?;
+            duration::prose(rest).filter(|ms| *ms > 0)
+        })
+    })
 }
 
 fn local(china: bool) -> Offset {

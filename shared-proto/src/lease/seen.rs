@@ -116,6 +116,7 @@ impl<'t> Seen<'t> {
             }
             Key::Bound(connection) => self.bound_is(connection, Stored::of(record)),
             Key::Health(_)
+            | Key::Lockout(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -135,6 +136,7 @@ impl<'t> Seen<'t> {
             }
             Key::Bound(connection) => self.bound_is(connection, Stored::Unreadable),
             Key::Health(_)
+            | Key::Lockout(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)

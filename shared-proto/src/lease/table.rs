@@ -80,6 +80,7 @@ impl LeaseTable {
             }
             Key::Bound(connection) => put(&mut self.bounds, connection, record),
             Key::Health(_)
+            | Key::Lockout(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -95,6 +96,7 @@ impl LeaseTable {
                 .is_some_and(|owner| self.leases.set(&owner, Some(revision), Stored::Absent)),
             Key::Bound(connection) => self.bounds.set(connection, Some(revision), Stored::Absent),
             Key::Health(_)
+            | Key::Lockout(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -113,6 +115,7 @@ impl LeaseTable {
                 .is_some_and(|owner| self.leases.set(&owner, None, Stored::Unreadable)),
             Key::Bound(connection) => self.bounds.set(connection, None, Stored::Unreadable),
             Key::Health(_)
+            | Key::Lockout(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)

@@ -16,6 +16,8 @@ use crate::id::{ConnectionId, ProviderId};
 
 /// The kind of a connection's health record.
 pub const HEALTH: &str = "health";
+/// The kind of the record of a connection's locked models.
+pub const LOCKOUT: &str = "lockout";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
 /// The kind of the record of a lease by its owner.
@@ -42,6 +44,8 @@ pub const MAX_KEY_BYTES: usize = 4096;
 pub enum Key {
     /// Health of a connection.
     Health(ConnectionId),
+    /// Locked models of a connection.
+    Lockout(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
     /// A session lease, by the hash of its owner's token (lower-case hex).
@@ -79,7 +83,7 @@ impl Key {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         let free = !matches!(
             kind,
-            "" | HEALTH | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+            "" | HEALTH | LOCKOUT | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -100,6 +104,7 @@ impl Key {
     pub fn kind(&self) -> &str {
         match self {
             Self::Health(_) => HEALTH,
+            Self::Lockout(_) => LOCKOUT,
             Self::Breaker(_) => BREAKER,
             Self::Lease(_) => LEASE,
             Self::Bound(_) => BOUND,
@@ -113,9 +118,11 @@ impl Key {
 
     fn spelled_id(&self) -> String {
         match self {
-            Self::Health(id) | Self::Bound(id) | Self::Token(id) | Self::Refresh(id) => {
-                escape(id.as_str())
-            }
+            Self::Health(id)
+            | Self::Lockout(id)
+            | Self::Bound(id)
+            | Self::Token(id)
+            | Self::Refresh(id) => escape(id.as_str()),
             Self::Breaker(id) => escape(id.as_str()),
             Self::Lease(hash) | Self::Pin(hash) => escape(hash),
             Self::Leader => LEADER_ID.to_owned(),
@@ -203,6 +210,7 @@ impl Keyspace {
         };
         let key = match kind {
             HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
+            LOCKOUT => unescape(id).map(|id| Key::Lockout(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
             LEASE => unescape(id).map(|id| Key::Lease(id.into())),
             BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),

@@ -7,7 +7,7 @@ use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::health::{ConnectionHealth, HealthEvent};
 
-use super::{Manager, words};
+use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
 use crate::http::reply::ClientError;
 use crate::request::transition::Durable;
@@ -92,7 +92,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value
         "maxConcurrent": slot.connection.max_concurrent,
         "leased": leased,
         "breaker": words::breaker(&breaker, now),
-        "lockouts": [],
+        "lockouts": words::lockouts(&slot.cell.lockouts(), now),
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
@@ -153,15 +153,31 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         Scope::All | Scope::Cooldowns => reset_cooldowns(&manager, &wanted, &mut durable).await,
         Scope::Usual | Scope::Breakers | Scope::Lockouts => 0,
     };
+    let lockouts = match wanted.scope {
+        Scope::Usual | Scope::All | Scope::Lockouts => {
+            let provider = wanted.provider.as_deref();
+            let connection = wanted.connection.as_deref();
+            lockouts::clear(&manager, (provider, connection, None), &mut durable).await
+        }
+        Scope::Breakers | Scope::Cooldowns => 0,
+    };
     durable.settle().await;
-    let count = breakers.saturating_add(cooldowns);
+    let count = match wanted.scope {
+        // What is counted is what the call is known for.
+        Scope::Usual => breakers,
+        Scope::All | Scope::Breakers | Scope::Lockouts | Scope::Cooldowns => {
+            breakers.saturating_add(cooldowns).saturating_add(lockouts)
+        }
+    };
     manager.json(json!({
         "ok": true,
         "resetCount": count,
         "breakers": breakers,
         "cooldowns": cooldowns,
-        "lockouts": 0,
-        "message": format!("{breakers} breaker(s) and {cooldowns} cooldown(s) reset"),
+        "lockouts": lockouts,
+        "message": format!(
+            "{breakers} breaker(s), {cooldowns} cooldown(s) and the lockouts of {lockouts} connection(s) reset"
+        ),
     }))
 }
 
@@ -255,6 +271,7 @@ pub(super) async fn reset_one(manager: Manager, path: web::Path<String>) -> Http
     };
     let mut durable = Durable::default();
     let changed = reset_slot(slot, &mut durable).await;
+    let changed = lockouts::clear_slot(slot, None, &mut durable).await || changed;
     durable.settle().await;
     manager.json(json!({ "ok": true, "connection": slot.connection.id, "changed": changed }))
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth, LastError};
+use shared_proto::lockout::ModelLockouts;
 
 /// A connection's health at `now`.
 pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Value> {
@@ -40,6 +41,22 @@ pub(super) fn breaker(breaker: &ProviderBreaker, now: Millis) -> Value {
         "failureCount": breaker.failure_count,
         "retryAfterMs": breaker.retry_after_ms(now),
     })
+}
+
+/// The locks that run on a connection's models at `now`.
+pub(super) fn lockouts(lockouts: &ModelLockouts, now: Millis) -> Vec<Value> {
+    let running = lockouts.running(now).into_iter();
+    running
+        .map(|(_, lockout)| {
+            json!({
+                "model": lockout.model,
+                "reason": lockout.reason,
+                "scope": lockout.scope,
+                "remainingMs": lockout.until.since(now),
+                "failureCount": lockout.failure_count,
+            })
+        })
+        .collect()
 }
 
 /// `connectionStatus`, as far as the connection's own health says it.

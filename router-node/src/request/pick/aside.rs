@@ -71,11 +71,12 @@ impl Picker<'_> {
         self.earliest = None;
     }
 
-    /// Whether the request does not call the connection, now or again.
-    pub(super) fn passes_over(&self, slot: &Slot) -> bool {
+    /// Whether the request does not call the connection for `model`, now or
+    /// again.
+    pub(super) fn passes_over(&self, slot: &Slot, model: &str) -> bool {
         let id = &slot.connection.id;
         let crowded = self.busy.len() >= MAX_BUSY && slot.connection.max_concurrent.is_some();
-        crowded || self.tried.contains(id) || self.is_busy(id)
+        crowded || self.has_tried(id, model) || self.is_busy(id)
     }
 
     /// How connection `id` stands as one of the target's at `place`.
@@ -83,12 +84,12 @@ impl Picker<'_> {
         let target = self.targets.list.get(place);
         let slot = target.and_then(|target| {
             let slot = target.provider.slot(id)?;
-            self.is_open(target, slot, now).then_some(slot)
+            self.is_open(target, slot, now).then_some((target, slot))
         });
         match slot {
             None => Standing::Out,
-            Some(slot) if self.passes_over(slot) => Standing::PassedOver,
-            Some(slot) => Standing::Usable(Arc::clone(slot)),
+            Some((target, slot)) if self.passes_over(slot, &target.model) => Standing::PassedOver,
+            Some((_, slot)) => Standing::Usable(Arc::clone(slot)),
         }
     }
 
@@ -105,14 +106,16 @@ impl Picker<'_> {
             let all = target.provider.all.iter();
             all.map(move |slot| (target, slot))
         });
-        all.filter(move |(target, slot)| self.is_open(target, slot, now) && !self.passes_over(slot))
-            .map(|(_, slot)| slot)
+        all.filter(move |(target, slot)| {
+            self.is_open(target, slot, now) && !self.passes_over(slot, &target.model)
+        })
+        .map(|(_, slot)| slot)
     }
 
     fn is_open(&self, target: &Target, slot: &Slot, now: Millis) -> bool {
         self.permitted(slot)
             && slot.serves(&target.model)
-            && slot.cell.eligible(now).is_ok()
+            && slot.eligible_for(&target.model, now).is_ok()
             && self.set_aside(slot, now).is_none()
     }
 }

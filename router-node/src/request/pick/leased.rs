@@ -18,19 +18,20 @@ use crate::routing::Slot;
 impl Picker<'_> {
     /// The connection that the lease binds, if it can serve the request now.
     pub(crate) fn bound(&self, bound: &ConnectionId, now: Millis) -> Pick {
-        if self.tried.contains(bound) {
-            return Pick::Nobody;
-        }
         for (place, target) in self.open_targets() {
+            if self.has_tried(bound, &target.model) {
+                continue;
+            }
             let admission = target.provider.breaker.breaker().admit(now);
             let slot = self.slot(target, bound);
-            let slot = slot.filter(|slot| slot.cell.eligible(now).is_ok());
+            let slot = slot.filter(|slot| slot.eligible_for(&target.model, now).is_ok());
             let Some(slot) = slot else { continue };
             let candidate = Candidate {
                 target: place,
                 slot: Arc::clone(slot),
                 provider: Arc::clone(&target.provider),
                 model: Arc::clone(&target.model),
+                combo: self.targets.combo,
             };
             match admission {
                 Admission::Admit => return Pick::Try(candidate),
@@ -45,14 +46,17 @@ impl Picker<'_> {
     /// for others: what ails it is not told by its state.
     pub(crate) fn failed_on(&self, bound: &ConnectionId, now: Millis) -> bool {
         let usable = |target: &Target| {
+            if !self.has_tried(bound, &target.model) {
+                return false;
+            }
             let rejects = matches!(
                 target.provider.breaker.breaker().admit(now),
                 Admission::Reject { .. }
             );
             let slot = self.slot(target, bound).filter(|_| !rejects);
-            slot.is_some_and(|slot| slot.cell.eligible(now).is_ok())
+            slot.is_some_and(|slot| slot.eligible_for(&target.model, now).is_ok())
         };
-        self.tried.contains(bound) && self.targets.list.iter().any(usable)
+        self.targets.list.iter().any(usable)
     }
 
     /// Every connection that ordinary routing would use now, leased or not, in
@@ -68,8 +72,8 @@ impl Picker<'_> {
                 .of_target(target)
                 .filter(|slot| {
                     let id = &slot.connection.id;
-                    slot.cell.eligible(now).is_ok()
-                        && !self.tried.contains(id)
+                    slot.eligible_for(&target.model, now).is_ok()
+                        && !self.has_tried(id, &target.model)
                         && !open.iter().any(|known| known.connection == *id)
                 })
                 .collect();
@@ -99,7 +103,7 @@ impl Picker<'_> {
             }
             let slots: Vec<Arc<Slot>> = self
                 .of_target(target)
-                .filter(|slot| slot.cell.eligible(now).is_err())
+                .filter(|slot| slot.eligible_for(&target.model, now).is_err())
                 .cloned()
                 .collect();
             if !slots.is_empty() {
@@ -115,7 +119,7 @@ impl Picker<'_> {
             let admission = target.provider.breaker.breaker().admit(now);
             let open = matches!(admission, Admission::Reject { .. });
             for slot in self.of_target(target) {
-                let counter = match slot.cell.eligible(now) {
+                let counter = match slot.eligible_for(&target.model, now) {
                     Err(Blocked::Terminal(_)) => &mut terminal,
                     Err(Blocked::Cooling { .. }) if of_quota(slot) => &mut used_up,
                     Err(Blocked::Cooling { .. }) => &mut resting,

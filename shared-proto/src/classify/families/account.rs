@@ -1,9 +1,10 @@
 //! Signs of the account, its credential and its address.
 
-use crate::classify::pattern::Pat::{self, Has, Near, Seq, Word};
+use crate::classify::pattern::Family;
+use crate::classify::pattern::Pat::{Has, Near, Seq, Word};
 
 /// The provider closed the account.
-pub(in crate::classify) const BANNED: &[Pat] = &[
+pub(in crate::classify) const BANNED: Family = Family::new(&[
     Has("account_deactivated"),
     Has("account has been deactivated"),
     Has("account has been disabled"),
@@ -12,17 +13,18 @@ pub(in crate::classify) const BANNED: &[Pat] = &[
     Has("this service has been disabled in this account"),
     Has("organization has been disabled"),
     Has("organization has been restricted"),
-];
+]);
 
 pub(in crate::classify) const BANNED_WORDS: &[&str] = &[
     "account_deactivated",
     "organization_restricted",
     "organization_disabled",
     "consumer_suspended",
+    "deactivated_workspace",
 ];
 
 /// The money is gone.
-pub(in crate::classify) const CREDITS: &[Pat] = &[
+pub(in crate::classify) const CREDITS: Family = Family::new(&[
     Has("insufficient_quota"),
     Has("billing_hard_limit_reached"),
     Has("exceeded your current quota"),
@@ -40,6 +42,10 @@ pub(in crate::classify) const CREDITS: &[Pat] = &[
     Has("insufficient_balance"),
     Has("insufficient account balance"),
     Has("insufficient credit"),
+    Has("credit limit exceeded"),
+    Has("key limit exceeded"),
+    Has("quota is not enough"),
+    Has("可用额度不足"),
     Has("exhausted all your credits"),
     Has("used all available credits"),
     Has("usage balance exhausted"),
@@ -49,7 +55,7 @@ pub(in crate::classify) const CREDITS: &[Pat] = &[
     Has("额度已用尽"),
     Has("欠费"),
     Has("套餐已到期"),
-];
+]);
 
 pub(in crate::classify) const CREDITS_WORDS: &[&str] = &[
     "insufficient_quota",
@@ -60,34 +66,41 @@ pub(in crate::classify) const CREDITS_WORDS: &[&str] = &[
     "insufficient_balance_error",
     "arrearage",
     "insufficient_user_quota",
+    "pre_consume_token_quota_failed",
+    "billing_disabled",
 ];
 
 /// Credits texts that hold on a 429 too, whoever relays it: they speak of money.
-pub(in crate::classify) const MONEY: &[Pat] = &[
+pub(in crate::classify) const MONEY: Family = Family::new(&[
     Has("insufficient balance"),
     Has("insufficient_balance"),
     Has("insufficient account balance"),
     Has("insufficient credit"),
     Has("balance is insufficient"),
+    Has("credit limit exceeded"),
     Has("余额不足"),
     Has("欠费"),
     Has("套餐已到期"),
     Seq("credits", "depleted"),
-];
+]);
+
+/// What was free of one model is spent; the others go on.
+pub(in crate::classify) const MODEL_FREE_TIER: Family =
+    Family::new(&[Has("free tier of the model has been exhausted")]);
 
 /// The account stands still until a bill is paid.
-pub(in crate::classify) const BILLING_SUSPENSION: &[Pat] = &[
+pub(in crate::classify) const BILLING_SUSPENSION: Family = Family::new(&[
     Near("suspended", "spending limit", 120),
     Near("suspended", "billing", 120),
     Near("suspended", "invoice", 120),
     Near("suspended", "payment", 120),
-];
+]);
 
 /// How much of an over-dear request could be paid.
 pub(in crate::classify) const CAN_AFFORD: &str = "can only afford ";
 
 /// Speaks of the key, though it may name a model.
-pub(in crate::classify) const CREDENTIAL: &[Pat] = &[
+pub(in crate::classify) const CREDENTIAL: Family = Family::new(&[
     Near("invalid", "api key", 20),
     Near("incorrect", "api key", 20),
     Near("expired", "api key", 20),
@@ -109,7 +122,7 @@ pub(in crate::classify) const CREDENTIAL: &[Pat] = &[
     Has("missing bearer"),
     Word("unauthorized"),
     Has("not authenticated"),
-];
+]);
 
 /// The key is refused, whatever the status.
 pub(in crate::classify) const CREDENTIAL_WORDS: &[&str] = &[
@@ -121,53 +134,94 @@ pub(in crate::classify) const CREDENTIAL_WORDS: &[&str] = &[
 ];
 
 /// The key is refused in so many words, with a status that says less.
-pub(in crate::classify) const KEY_REFUSED: &[Pat] = &[
+pub(in crate::classify) const KEY_REFUSED: Family = Family::new(&[
     Has("reported as leaked"),
     Has("incorrect api key provided"),
     Has("api key not valid"),
-];
+    Near("security token", "invalid", 40),
+    Has("scope requirement"),
+    Has("does not have access to claude code"),
+]);
 
 /// A stale token that a refresh may mend.
-pub(in crate::classify) const OAUTH_TOKEN: &[Pat] = &[
+pub(in crate::classify) const OAUTH_TOKEN: Family = Family::new(&[
     Has("invalid authentication credentials"),
     Has("oauth 2"),
     Has("login cookie"),
     Has("valid authentication credential"),
     Has("invalid credentials"),
     Has("re-authenticate your"),
-];
+]);
 
 /// The same, of tokens that are refreshed as a matter of course.
-pub(in crate::classify) const TOKEN_EXPIRED: &[Pat] = &[
+pub(in crate::classify) const TOKEN_EXPIRED: Family = Family::new(&[
     Has("token has expired"),
     Has("token is expired"),
     Has("token expired"),
     Has("token_expired"),
-];
+]);
 
 /// A switch of the project is off; the account is fine.
-pub(in crate::classify) const PROJECT: &[Pat] = &[
-    Has("has not been used in project"),
+pub(in crate::classify) const PROJECT: Family = Family::new(&[
     Has("it is disabled"),
     Has("verify your account to continue"),
+    Has("user is not authorized to make this call"),
+]);
+
+/// The project lacks the API until somebody enables it.
+pub(in crate::classify) const PROJECT_OFF: Family =
+    Family::new(&[Has("has not been used in project")]);
+
+pub(in crate::classify) const PROJECT_OFF_WORDS: &[&str] =
+    &["service_disabled", "accessnotconfigured"];
+
+/// Only certain programs are served.
+pub(in crate::classify) const CLIENT_REFUSED: Family = Family::new(&[
+    Near("only available for", "agent", 40),
+    Near("only available for", "client", 40),
+    Near("only available to", "client", 40),
+    Near("only authorized for use with", "claude code", 20),
+    Near("only be used with", "claude code", 20),
+    Has("client is not supported"),
+    Has("unsupported client"),
+    Has("unauthorized client"),
+    Has("client version is not supported"),
+]);
+
+pub(in crate::classify) const CLIENT_WORDS: &[&str] = &["access_terminated_error"];
+
+/// What was bought on top of the plan is spent; a wait that is named beside it is the plan's.
+pub(in crate::classify) const EXTRA_USAGE_SPENT: Family = Family::new(&[Has("out of extra usage")]);
+
+/// Codes by which relays pass on that money is missing.
+pub(in crate::classify) const RELAY_MONEY_WORDS: &[&str] = &[
+    "billing_not_active",
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "exceeded_current_quota_error",
+    "insufficient_balance_error",
+    "arrearage",
 ];
 
-pub(in crate::classify) const PROJECT_WORDS: &[&str] = &[
-    "service_disabled",
-    "accessnotconfigured",
-    "permission_denied",
-    "gcp_project_required",
-];
+/// What relays say whatever happened behind them.
+pub(in crate::classify) const RELAY_BUSY: Family = Family::new(&[
+    Has("饱和"),
+    Has("upstream load is saturated"),
+    Has("upstream load of the current group"),
+]);
+
+pub(in crate::classify) const PROJECT_WORDS: &[&str] =
+    &["permission_denied", "gcp_project_required"];
 
 /// The edge blocks the account.
-pub(in crate::classify) const SENTINEL: &[Pat] = &[
+pub(in crate::classify) const SENTINEL: Family = Family::new(&[
     Has("sentinel_blocked"),
     Near("sentinel", "blocked", 80),
     Has("turnstile required"),
-];
+]);
 
 /// The region is refused.
-pub(in crate::classify) const GEO: &[Pat] = &[
+pub(in crate::classify) const GEO: Family = Family::new(&[
     Has("location is not supported"),
     Has("not supported for the api use"),
     Has("region is not supported"),
@@ -176,6 +230,38 @@ pub(in crate::classify) const GEO: &[Pat] = &[
     Has("not available in your region"),
     Has("not available in your country"),
     Has("country, region, or territory not supported"),
-];
+]);
 
 pub(in crate::classify) const GEO_WORDS: &[&str] = &["unsupported_country_region_territory"];
+
+/// The key serves other routes.
+pub(in crate::classify) const ROUTE: Family = Family::new(&[Has("not authorized for this route")]);
+
+/// Refused without a reason.
+pub(in crate::classify) const NOT_ALLOWED: Family = Family::new(&[Word("request not allowed")]);
+
+/// A gateway has no account of its own.
+pub(in crate::classify) const NO_CREDENTIALS: Family = Family::new(&[Has("no credentials")]);
+
+/// Every family of this file.
+pub(super) const ACCOUNT: &[Family] = &[
+    BANNED,
+    CREDITS,
+    MONEY,
+    MODEL_FREE_TIER,
+    BILLING_SUSPENSION,
+    CREDENTIAL,
+    KEY_REFUSED,
+    OAUTH_TOKEN,
+    TOKEN_EXPIRED,
+    PROJECT,
+    PROJECT_OFF,
+    CLIENT_REFUSED,
+    EXTRA_USAGE_SPENT,
+    RELAY_BUSY,
+    SENTINEL,
+    GEO,
+    ROUTE,
+    NOT_ALLOWED,
+    NO_CREDENTIALS,
+];

@@ -1,9 +1,10 @@
 //! Signs of limits, quotas and overload.
 
-use crate::classify::pattern::Pat::{self, Has, Near, Seq, Seq3, Word};
+use crate::classify::pattern::Family;
+use crate::classify::pattern::Pat::{Has, Near, Seq, Seq3, Word};
 
 /// Says a long quota outright, so that a 429 may be believed to be one.
-pub(in crate::classify) const LONG_QUOTA: &[Pat] = &[
+pub(in crate::classify) const LONG_QUOTA: Family = Family::new(&[
     Seq("daily", "limit"),
     Seq("daily", "quota"),
     Seq("per day", "limit"),
@@ -25,30 +26,30 @@ pub(in crate::classify) const LONG_QUOTA: &[Pat] = &[
     Has("daily free allocation"),
     Near("24-hour", "limit", 40),
     Near("24 hour", "limit", 40),
-];
+]);
 
 pub(in crate::classify) const LONG_QUOTA_WORDS: &[&str] =
     &["insufficient_g1_credits_balance", "quota_exhausted"];
 
 /// Ends at midnight.
-pub(in crate::classify) const DAILY: &[Pat] = &[
+pub(in crate::classify) const DAILY: Family = Family::new(&[
     Has("today's quota"),
     Has("daily quota"),
     Has("try again tomorrow"),
     Has("daily free allocation"),
-];
+]);
 
 /// Daily by the size of the bucket.
-pub(in crate::classify) const PER_DAY: &[Pat] = &[
+pub(in crate::classify) const PER_DAY: Family = Family::new(&[
     Has("per-day"),
     Has("requests per day"),
     Has("tokens per day"),
     Word("rpd"),
     Word("tpd"),
-];
+]);
 
 /// A window of a subscription.
-pub(in crate::classify) const SUBSCRIPTION: &[Pat] = &[
+pub(in crate::classify) const SUBSCRIPTION: Family = Family::new(&[
     Has("usage limit reached"),
     Has("usage limit has been"),
     Has("usage limit exceeded"),
@@ -57,15 +58,15 @@ pub(in crate::classify) const SUBSCRIPTION: &[Pat] = &[
     Has("you have reached your usage limit"),
     Seq("reached your", "usage limit"),
     Has("使用上限"),
-];
+]);
 
 pub(in crate::classify) const SUBSCRIPTION_WORDS: &[&str] = &["usage_limit_reached"];
 
 /// Counts only where the provider is Anthropic.
-pub(in crate::classify) const SUBSCRIPTION_CLAUDE: &[Pat] =
-    &[Has("this request would exceed your account's rate limit")];
+pub(in crate::classify) const SUBSCRIPTION_CLAUDE: Family =
+    Family::new(&[Has("this request would exceed your account's rate limit")]);
 
-pub(in crate::classify) const WEEKLY: &[Pat] = &[
+pub(in crate::classify) const WEEKLY: Family = Family::new(&[
     Has("weekly usage limit"),
     Has("weekly limit reached"),
     Has("reached your weekly"),
@@ -73,22 +74,33 @@ pub(in crate::classify) const WEEKLY: &[Pat] = &[
     Has("week quota"),
     Has("weekly/monthly limit"),
     Seq3("weekly", "quota", "exhaust"),
-];
+]);
 
-pub(in crate::classify) const SESSION: &[Pat] = &[
+pub(in crate::classify) const SESSION: Family = Family::new(&[
     Has("session usage limit"),
     Has("session limit reached"),
     Seq("reached your session", "usage limit"),
-];
+]);
 
-pub(in crate::classify) const ROLLING_DAY: &[Pat] = &[
+pub(in crate::classify) const HOURLY: Family =
+    Family::new(&[Has("hourly usage limit"), Has("hourly limit reached")]);
+
+pub(in crate::classify) const MONTHLY: Family = Family::new(&[
+    Has("monthly quota"),
+    Has("monthly usage limit"),
+    Has("monthly limit"),
+    Has("calls / month"),
+    Has("calls per month"),
+]);
+
+pub(in crate::classify) const ROLLING_DAY: Family = Family::new(&[
     Near("rolling", "24-hour", 40),
     Near("rolling", "24 hour", 40),
     Has("rolling 24h"),
-];
+]);
 
 /// General texts of a quota.
-pub(in crate::classify) const QUOTA: &[Pat] = &[
+pub(in crate::classify) const QUOTA: Family = Family::new(&[
     Has("hour quota"),
     Has("quota has been exceeded"),
     Has("quota exceeded"),
@@ -99,14 +111,14 @@ pub(in crate::classify) const QUOTA: &[Pat] = &[
     Has("free tier of the model has been exhausted"),
     Has("out of extra usage"),
     Has("extra usage required"),
-];
+]);
 
 /// General texts of a rate limit.
-pub(in crate::classify) const RATE_LIMIT: &[Pat] =
-    &[Has("rate limit"), Has("too many requests"), Has("速率限制")];
+pub(in crate::classify) const RATE_LIMIT: Family =
+    Family::new(&[Has("rate limit"), Has("too many requests"), Has("速率限制")]);
 
 /// Rate limits told with a 400.
-pub(in crate::classify) const RATE_LIMIT_400: &[Pat] = &[
+pub(in crate::classify) const RATE_LIMIT_400: Family = Family::new(&[
     Has("high frequency"),
     Has("high-frequency"),
     Has("high_frequency"),
@@ -118,19 +130,19 @@ pub(in crate::classify) const RATE_LIMIT_400: &[Pat] = &[
     Has("ratelimit"),
     Has("频繁"),
     Has("频率"),
-];
+]);
 
 /// The limit is the model's own.
-pub(in crate::classify) const MODEL_LIMIT: &[Pat] = &[
+pub(in crate::classify) const MODEL_LIMIT: Family = Family::new(&[
     Has("specific to this model"),
     Has("model-specific"),
     Has("model specific"),
-];
+]);
 
 pub(in crate::classify) const MODEL_LIMIT_WORDS: &[&str] = &["model_rate_limit"];
 
 /// The model has no room for anybody.
-pub(in crate::classify) const OVERLOAD: &[Pat] = &[
+pub(in crate::classify) const OVERLOAD: Family = Family::new(&[
     Has("capacity"),
     Has("overloaded"),
     Has("high demand"),
@@ -142,7 +154,7 @@ pub(in crate::classify) const OVERLOAD: &[Pat] = &[
     Has("无可用渠道"),
     Has("访问量过大"),
     Has("饱和"),
-];
+]);
 
 pub(in crate::classify) const OVERLOAD_WORDS: &[&str] = &[
     "overloaded",
@@ -156,4 +168,54 @@ pub(in crate::classify) const OVERLOAD_WORDS: &[&str] = &[
     "provider_unavailable",
     "provider_overloaded",
     "queue_exceeded",
+];
+
+/// The limit is of the account, whatever else is said.
+pub(in crate::classify) const PER_ACCOUNT: Family =
+    Family::new(&[Has("rate limit"), Has("速率限制")]);
+
+pub(in crate::classify) const LONG_CONTEXT: Family = Family::new(&[Has("long context")]);
+
+/// A limit that stands for a right that is missing.
+pub(in crate::classify) const LIMIT_IS_ACCESS: Family =
+    Family::new(&[Has("required for long context"), Seq("未开放", "权限")]);
+
+/// Google's own measures.
+pub(in crate::classify) const GOOGLE: Family =
+    Family::new(&[Has("generativelanguage.googleapis.com")]);
+
+/// Measures of a minute.
+pub(in crate::classify) const GOOGLE_MINUTE: Family =
+    Family::new(&[Has("_requests"), Has("token_count")]);
+
+pub(in crate::classify) const GOOGLE_DAY: Family =
+    Family::new(&[Has("_per_day"), Has("per day"), Has("perday"), Has("daily")]);
+
+/// A quota of none.
+pub(in crate::classify) const ZERO_LIMIT: Family = Family::new(&[Has("limit: 0")]);
+
+/// Every family of this file.
+pub(super) const LIMITS: &[Family] = &[
+    LONG_QUOTA,
+    DAILY,
+    PER_DAY,
+    SUBSCRIPTION,
+    SUBSCRIPTION_CLAUDE,
+    WEEKLY,
+    SESSION,
+    HOURLY,
+    MONTHLY,
+    ROLLING_DAY,
+    QUOTA,
+    RATE_LIMIT,
+    RATE_LIMIT_400,
+    MODEL_LIMIT,
+    OVERLOAD,
+    PER_ACCOUNT,
+    LONG_CONTEXT,
+    LIMIT_IS_ACCESS,
+    GOOGLE,
+    GOOGLE_MINUTE,
+    GOOGLE_DAY,
+    ZERO_LIMIT,
 ];

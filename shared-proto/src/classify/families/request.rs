@@ -1,9 +1,10 @@
 //! Signs of the request, the model and the way in between.
 
-use crate::classify::pattern::Pat::{self, Has, Near, Seq, Seq3, Word};
+use crate::classify::pattern::Family;
+use crate::classify::pattern::Pat::{Has, Near, Seq, Seq3, Word};
 
 /// The prompt does not fit.
-pub(in crate::classify) const OVERFLOW: &[Pat] = &[
+pub(in crate::classify) const OVERFLOW: Family = Family::new(&[
     Word("input is too long"),
     Word("input too long"),
     Seq("context", "too long"),
@@ -25,7 +26,7 @@ pub(in crate::classify) const OVERFLOW: &[Pat] = &[
     Has("tokens per minute"),
     Word("tpm"),
     Has("超长"),
-];
+]);
 
 pub(in crate::classify) const OVERFLOW_WORDS: &[&str] = &[
     "context_length_exceeded",
@@ -35,15 +36,16 @@ pub(in crate::classify) const OVERFLOW_WORDS: &[&str] = &[
 ];
 
 /// One request is bigger than a whole minute's allowance.
-pub(in crate::classify) const TOO_LARGE_FOR_LIMIT: &[Pat] =
-    &[Has("request too large"), Has("reduce your message size")];
+pub(in crate::classify) const TOO_LARGE_FOR_LIMIT: Family =
+    Family::new(&[Has("request too large"), Has("reduce your message size")]);
 
 /// The model or its provider refuses the content.
-pub(in crate::classify) const POLICY: &[Pat] = &[
+pub(in crate::classify) const POLICY: Family = Family::new(&[
     Has("content management policy"),
     Has("content policy"),
     Has("usage policies"),
     Has("usage policy"),
+    Has("usage guidelines"),
     Has("safety system"),
     Has("input was flagged"),
     Has("content was flagged"),
@@ -51,7 +53,7 @@ pub(in crate::classify) const POLICY: &[Pat] = &[
     Has("requires moderation"),
     Has("内容安全"),
     Has("敏感"),
-];
+]);
 
 pub(in crate::classify) const POLICY_WORDS: &[&str] = &[
     "content_filter",
@@ -63,10 +65,13 @@ pub(in crate::classify) const POLICY_WORDS: &[&str] = &[
     "data_inspection_failed",
     "datainspectionfailed",
     "prohibited_content",
+    "sensitive_words_detected",
+    "base_resp:1026",
+    "base_resp:1027",
 ];
 
 /// The request is not well formed.
-pub(in crate::classify) const MALFORMED: &[Pat] = &[
+pub(in crate::classify) const MALFORMED: Family = Family::new(&[
     Has("improperly formed request"),
     Seq3("invalid", "message", "format"),
     Has("messages must alternate"),
@@ -98,17 +103,17 @@ pub(in crate::classify) const MALFORMED: &[Pat] = &[
     Has("unexpected parameter"),
     Has("invalid field"),
     Has("invalid parameter"),
-];
+]);
 
 /// A parameter that this model does not take, whoever serves it.
-pub(in crate::classify) const UNSUPPORTED_PARAMETER: &[Pat] =
-    &[Has("unsupported parameter"), Has("unsupported value")];
+pub(in crate::classify) const UNSUPPORTED_PARAMETER: Family =
+    Family::new(&[Has("unsupported parameter"), Has("unsupported value")]);
 
 pub(in crate::classify) const UNSUPPORTED_PARAMETER_WORDS: &[&str] =
     &["unsupported_parameter", "unsupported_value"];
 
 /// This account may not use this model, or there is no such model.
-pub(in crate::classify) const MODEL_ACCESS: &[Pat] = &[
+pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Word("invalid model"),
     Seq3("model", "not", "available"),
     Seq3("model", "not", "found"),
@@ -120,6 +125,10 @@ pub(in crate::classify) const MODEL_ACCESS: &[Pat] = &[
     Near("model", "doesn't support", 80),
     Near("model", "unsupported", 80),
     Has("unsupported model"),
+    Has("does not support tools"),
+    Has("no models loaded"),
+    Has("no endpoints found"),
+    Has("long context beta"),
     Has("not a valid model"),
     Has("model not exist"),
     Has("模型不存在"),
@@ -136,7 +145,7 @@ pub(in crate::classify) const MODEL_ACCESS: &[Pat] = &[
     Has("required for long context"),
     Seq("无权", "模型"),
     Seq("未开放", "权限"),
-];
+]);
 
 pub(in crate::classify) const MODEL_ACCESS_WORDS: &[&str] = &[
     "model_not_found",
@@ -148,11 +157,11 @@ pub(in crate::classify) const MODEL_ACCESS_WORDS: &[&str] = &[
 ];
 
 /// Only the name is wrong: the model isn't served, to nobody.
-pub(in crate::classify) const MODEL_NOT_SUPPORTED: &[Pat] =
-    &[Near("model", "is not supported", 80)];
+pub(in crate::classify) const MODEL_NOT_SUPPORTED: Family =
+    Family::new(&[Near("model", "is not supported", 80)]);
 
 /// The model is gone for good.
-pub(in crate::classify) const RETIRED: &[Pat] = &[
+pub(in crate::classify) const RETIRED: Family = Family::new(&[
     Has("no longer available"),
     Has("no longer supported"),
     Has("has reached its end of life"),
@@ -161,17 +170,17 @@ pub(in crate::classify) const RETIRED: &[Pat] = &[
     Near("model", "retired", 40),
     Near("model", "discontinued", 40),
     Near("model", "decommissioned", 40),
-];
+]);
 
 /// The base URL is out of date.
-pub(in crate::classify) const MOVED: &[Pat] = &[
+pub(in crate::classify) const MOVED: Family = Family::new(&[
     Has("endpoint has moved"),
     Has("no longer works"),
     Has("update your base url"),
-];
+]);
 
 /// NVIDIA's word for a function that is down.
-pub(in crate::classify) const DEGRADED: &[Pat] = &[Near("function", "degraded", 80)];
+pub(in crate::classify) const DEGRADED: Family = Family::new(&[Near("function", "degraded", 80)]);
 
 /// Things that requests name and that may be missing.
 pub(in crate::classify) const RESOURCES: &[&str] = &[
@@ -190,19 +199,19 @@ pub(in crate::classify) const MISSING: &[&str] = &["not found", "does not exist"
 pub(in crate::classify) const RESOURCE_GAP: usize = 160;
 
 /// A gateway that quotes the refusals of others.
-pub(in crate::classify) const QUOTED_STATUS: &[Pat] = &[
+pub(in crate::classify) const QUOTED_STATUS: Family = Family::new(&[
     Has("status code: 4"),
     Has("status code 4"),
     Seq3("all", "failed", "error"),
-];
+]);
 
 /// Ended by ourselves or by the client.
-pub(in crate::classify) const LOCAL_LIFECYCLE: &[Pat] = &[
+pub(in crate::classify) const LOCAL_LIFECYCLE: Family = Family::new(&[
     Has("controller is already closed"),
     Has("request_signal_aborted"),
     Has("client disconnected"),
     Has("operation was aborted"),
-];
+]);
 
 /// Codes and types of failures that belong to the request, not to the provider.
 pub(in crate::classify) const NOT_BREAKER_WORDS: &[&str] = &[
@@ -225,4 +234,45 @@ pub(in crate::classify) const NOT_BREAKER_WORDS: &[&str] = &[
     "eacces",
     "epipe",
     "err_child_process_stdio_maxbuffer",
+];
+
+/// It is a model that is missing.
+pub(in crate::classify) const MODEL_WORD: Family = Family::new(&[Word("model"), Word("models")]);
+
+/// Something that a request may name is missing.
+pub(in crate::classify) const NOT_THERE: Family =
+    Family::new(&[Has("not found"), Has("does not exist")]);
+
+/// The account has to be verified first.
+pub(in crate::classify) const UNVERIFIED: Family = Family::new(&[Has("must be verified")]);
+
+/// The conversation lives on another account.
+pub(in crate::classify) const FOREIGN_BINDING: Family =
+    Family::new(&[Has("previous_response_id does not belong")]);
+
+pub(in crate::classify) const IMPROPER: Family = Family::new(&[Has("improperly formed request")]);
+
+/// About the answers, not about a function.
+pub(in crate::classify) const DEGRADED_MODEL: Family = Family::new(&[Has("degraded model")]);
+
+/// Every family of this file.
+pub(super) const REQUEST: &[Family] = &[
+    OVERFLOW,
+    TOO_LARGE_FOR_LIMIT,
+    POLICY,
+    MALFORMED,
+    UNSUPPORTED_PARAMETER,
+    MODEL_ACCESS,
+    MODEL_NOT_SUPPORTED,
+    RETIRED,
+    MOVED,
+    DEGRADED,
+    QUOTED_STATUS,
+    LOCAL_LIFECYCLE,
+    MODEL_WORD,
+    NOT_THERE,
+    UNVERIFIED,
+    FOREIGN_BINDING,
+    IMPROPER,
+    DEGRADED_MODEL,
 ];

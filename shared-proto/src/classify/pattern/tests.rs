@@ -1,7 +1,7 @@
 //! Each kind of pattern, and its borders.
 
 use super::Pat::{Has, Near, Seq, Seq3, Word};
-use super::{any, word_near};
+use super::{Family, Finder, Signs, matches, word_near};
 
 #[test]
 fn kinds() {
@@ -24,10 +24,8 @@ fn kinds() {
         (Near("x", "y", 3), "x模模模模y", false),
     ];
     for (pattern, text, expected) in table {
-        assert_eq!(any(text, &[pattern]), expected, "{pattern:?} in {text}");
+        assert_eq!(matches(text, pattern), expected, "{pattern:?} in {text}");
     }
-    assert!(!any("", &[Has("")]));
-    assert!(!any("text", &[]));
 }
 
 #[test]
@@ -47,4 +45,28 @@ fn words_near_others() {
         "not found",
         10
     ));
+}
+
+#[test]
+fn one_pass_finds_what_a_search_for_each_would() {
+    const OVERLAPPING: Family = Family::new(&[Has("abcd"), Has("bc"), Seq("bc", "cd")]);
+    const ABSENT: Family = Family::new(&[Has("x"), Near("ab", "x", 9)]);
+    let finder = Finder::of([OVERLAPPING, ABSENT].into_iter());
+    assert!(finder.read("-bc-").any(OVERLAPPING));
+    assert!(finder.read("abcd").any(OVERLAPPING));
+    assert!(!finder.read("bcd").any(ABSENT));
+    assert!(!finder.read("").any(OVERLAPPING));
+    let blind = Finder {
+        automaton: None,
+        parts: finder.parts.clone(),
+    };
+    assert!(blind.read("-bc-").any(OVERLAPPING));
+    assert!(!blind.read("-b-").any(OVERLAPPING));
+    for family in super::families::all() {
+        assert!(!Signs::of("").any(family));
+        for pattern in family.0 {
+            let text = pattern.parts().join(" ");
+            assert!(Signs::of(&text).any(family), "{pattern:?}");
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! How many of the recorded refusals are read rightly. The floors only ever rise.
 
 use super::super::{BadAnswer, ClassifyRules, UpstreamError, classify, stream_failure};
+use crate::catalogue;
 use crate::failure::{Blame, Failure, Profile};
+use crate::hint::Answer;
 use crate::hint::corpus::{Entry, entries};
 use crate::hint::tests::BOUNDS;
 use crate::restate;
@@ -11,31 +13,19 @@ const FLOOR: usize = 107;
 /// Entries in which no account is put out that should stay, which weighs more than the rest.
 const FLOOR_SPARED: usize = 116;
 
+/// Relays and subscriptions that the catalogue doesn't have, as an operator would configure them.
 fn profile(provider: &str) -> Profile {
     match provider {
-        "codex" | "anthropic-oauth" | "xai-oauth" | "github-copilot" | "gemini-code-assist"
-        | "kimi-coding" => Profile::Oauth,
-        "ollama" | "vllm" | "lmstudio" | "llama.cpp" => Profile::Local,
-        _ => Profile::ApiKey,
+        "xai-oauth" | "gemini-code-assist" | "kimi-coding" => Profile::Oauth,
+        _ => catalogue::entry(provider).map_or(Profile::ApiKey, |entry| entry.provider.profile),
     }
 }
 
 fn per_model_quota(provider: &str) -> bool {
-    const NAMES: [&str; 12] = [
-        "openai",
-        "azure",
-        "gemini",
-        "vertex",
-        "groq",
-        "qwen",
-        "opencode",
-        "openrouter",
-        "new-api",
-        "one-api",
-        "codex",
-        "ollama",
-    ];
-    NAMES.iter().any(|name| provider.starts_with(name))
+    match provider {
+        "new-api" | "one-api" | "gemini-code-assist" | "openai-compatible" => true,
+        _ => catalogue::entry(provider).is_some_and(|entry| entry.provider.per_model_quota),
+    }
 }
 
 /// Answers of 200 without an error to read are told by the stream's own rules.
@@ -51,20 +41,30 @@ fn bad_answer(id: &str) -> Option<BadAnswer> {
 }
 
 fn failure(entry: &Entry) -> Failure {
+    let known = catalogue::entry(&entry.provider);
+    let reading = known
+        .map(|known| known.provider.reading)
+        .unwrap_or_default();
     if let Some(kind) = bad_answer(&entry.id) {
-        return stream_failure(kind);
+        return stream_failure(kind, reading);
     }
     let restate = restate::built_in();
     let rules = ClassifyRules {
         hint_bounds: &BOUNDS,
         custom_banned_signals: &[],
+        provider_rules: &[],
         restate: &restate,
     };
     let headers = entry.headers();
     let error = UpstreamError {
-        answer: entry.answer(&headers),
+        answer: Answer {
+            provider: known.map_or(entry.provider.as_str(), |known| known.provider.id.as_str()),
+            ..entry.answer(&headers)
+        },
         profile: profile(&entry.provider),
         per_model_quota: per_model_quota(&entry.provider),
+        reading,
+        daily_reset: None,
         model: Some("some-model"),
         in_stream: entry.status == 200,
     };

@@ -107,7 +107,7 @@ fn refused_credentials() {
         (oauth(403, "quota exceeded"), None),
         (
             oauth(403, "API has not been used in project 1 before"),
-            None,
+            expired,
         ),
         (
             oauth(403, "User location is not supported for the API use."),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::{BadAnswer, TransportFailure, stream_failure, transport_failure};
 use super::refused;
+use crate::config::Reading;
 use crate::failure::{Blame, Cooldown, Reason, Terminal};
 
 #[test]
@@ -113,7 +114,7 @@ fn unusable_answers() {
     use BadAnswer as B;
     let mut words = BTreeSet::new();
     for kind in B::ALL {
-        let got = stream_failure(kind);
+        let got = stream_failure(kind, Reading::default());
         let uncounted = matches!(kind, B::Empty | B::FinishError);
         assert_eq!(got.counts_for_breaker, !uncounted, "{kind:?}");
         assert!(got.fallback && got.terminal.is_none(), "{kind:?}");

@@ -200,7 +200,7 @@ fn terminal_states() {
         .failure();
     assert_eq!(
         (got.cooldown, got.terminal),
-        (Cooldown::Fixed(300_000), None),
+        (Cooldown::Streak, None),
         "CCD-15"
     );
     assert_eq!(got.error_type, Some(ErrorType::RequestRejected), "CCD-15");

@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::rules::{ErrorRule, ModelLockout, RestatementRule};
+
 /// Behaviour with numbers.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Settings {
     /// Cooldowns, breakers, waits and queues.
     pub(crate) resilience: Option<Resilience>,
-    /// Locks of one model on one connection. This version acts on `maxCooldownMs`, which also caps the
-    /// cooldown of connections.
+    /// Locks of one model on one connection. `maxCooldownMs` also caps the cooldown of connections.
     pub(crate) model_lockout: Option<ModelLockout>,
     /// Texts that mean a ban wherever they stand in an upstream's answer, besides the built-in ones.
     pub(crate) custom_banned_signals: Option<Vec<Signal>>,
@@ -51,9 +52,12 @@ pub(crate) struct Settings {
     pub(crate) combo_defaults: Option<super::ComboConfig>,
     /// Exclusive session leases.
     pub(crate) leases: Option<Leases>,
-    /// The operator's own error rules, by provider.
-    #[schemars(extend("x-notYet" = true))]
+    /// What a provider's refusals mean, by provider: at most 50 rules together. The first one that fits
+    /// goes before every built-in reading but a ban.
     pub(crate) provider_error_rules: Option<BTreeMap<String, Vec<ErrorRule>>>,
+    /// Statuses that a provider sends and that mean another one: at most 50 rules, before the built-in
+    /// ones.
+    pub(crate) status_restatement_rules: Option<Vec<RestatementRule>>,
 }
 
 /// Cooldowns, breakers, waits and queues.
@@ -172,30 +176,6 @@ pub(crate) struct HintBounds {
     /// For every other reason. Default 691200000 (8 days).
     #[schemars(range(min = 1000, max = 31_536_000_000_u64))]
     pub(crate) rate_limit_ms: Option<u64>,
-}
-
-/// Locks of one model on one connection.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct ModelLockout {
-    /// Whether models are locked at all. Default false.
-    #[schemars(extend("x-notYet" = true))]
-    pub(crate) enabled: Option<bool>,
-    /// Statuses that lock; those outside 100-599 are dropped. Default 403, 404, 429, 502, 503, 504.
-    #[schemars(extend("x-notYet" = true))]
-    pub(crate) error_codes: Option<Vec<i64>>,
-    /// First step of the ladder, ms. Default 120000.
-    #[schemars(range(min = 5000, max = 600_000), extend("x-notYet" = true))]
-    pub(crate) base_cooldown_ms: Option<u64>,
-    /// Cap of the ladder, ms, of connections too; at least `baseCooldownMs`. Default 1800000.
-    #[schemars(range(min = 5000, max = 3_600_000))]
-    pub(crate) max_cooldown_ms: Option<u64>,
-    /// Doublings of the ladder. Default 10.
-    #[schemars(range(min = 0, max = 20), extend("x-notYet" = true))]
-    pub(crate) max_backoff_steps: Option<u64>,
-    /// Whether the ladder doubles. Default true.
-    #[schemars(extend("x-notYet" = [true]))]
-    pub(crate) use_exponential_backoff: Option<bool>,
 }
 
 /// Exclusive session leases.
@@ -354,22 +334,5 @@ not_yet! {
         /// Requests at a time.
         #[schemars(range(min = 1, max = 10_000))]
         concurrency: u64,
-    }
-
-    /// An error rule of the operator's own.
-    ErrorRule {
-        /// The upstream's status.
-        #[schemars(range(min = 100, max = 599))]
-        status: u64,
-        /// Text that the upstream's answer has to hold.
-        #[schemars(length(min = 1, max = 200))]
-        r#match: String,
-        /// What the failure is charged to.
-        scope: String,
-        /// Its reason. Default `quota_exhausted`.
-        reason: String,
-        /// How long, ms.
-        #[schemars(range(min = 0, max = 86_400_000))]
-        cooldown_ms: u64,
     }
 }

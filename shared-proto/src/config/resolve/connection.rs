@@ -13,7 +13,7 @@ use super::super::{AuthKind, Connection, Credential, Provider, file};
 use super::{Context, ID, check_name, provider, url};
 
 /// Switches in `providerSpecificData` that the router may know later.
-const LATER_SWITCHES: [&str; 3] = ["extraApiKeys", "passthroughModels", "rotationOverrides"];
+const LATER_SWITCHES: [&str; 2] = ["extraApiKeys", "rotationOverrides"];
 
 /// Resolves the connections. A provider whose address only the operator knows
 /// takes it from its first connection.

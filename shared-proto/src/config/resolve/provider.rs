@@ -8,8 +8,8 @@ use crate::id::ProviderId;
 
 use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
 use super::super::problem::{Path, shorten};
-use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Timeouts};
-use super::{Context, PROVIDER_NAME, check_name, token_endpoint, url};
+use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Reading, Timeouts, nature};
+use super::{Context, PROVIDER_NAME, check_name, rules, token_endpoint, url};
 
 /// Headers that the router itself sets, or must not pass on.
 const OWN_HEADERS: [&str; 14] = [
@@ -60,8 +60,12 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
         models: Vec::new(),
         default_headers: Vec::new(),
         timeouts: with_timeouts(Timeouts::of(profile), timeouts),
-        per_model_quota: false,
+        per_model_quota: profile == Profile::Local || nature::is_compatible(id),
         lenient_stream_end: false,
+        canonical: ProviderId::from(id),
+        reading: Reading::default(),
+        model_families: Vec::new(),
+        daily_reset: None,
         egress_bucket_family: None,
         token_endpoint: None,
     }
@@ -87,9 +91,7 @@ pub(super) fn resolve(
         if !check_name(id, PROVIDER_NAME, &mut ids, (at, &path.key("id")), context) {
             continue;
         }
-        let base = built_in
-            .iter()
-            .find(|entry| entry.provider.id.as_str() == id);
+        let base = catalogue::entry(id);
         let provider = one(id, file, base, &path, context);
         providers.insert(provider.id.clone(), provider);
     }
@@ -120,7 +122,8 @@ fn one(
     let nothing = file::Timeouts::default();
     let given = file.timeouts.as_ref().unwrap_or(&nothing);
     let passthrough = file.passthrough_models == Some(true);
-    let inherited = base.is_some_and(|base| base.per_model_quota);
+    let own = profile == Profile::Local || nature::is_compatible(id);
+    let inherited = base.map_or(own, |base| base.per_model_quota);
     Provider {
         id: ProviderId::from(id),
         auth: match (file.auth_header, file.protocol.is_some(), base) {
@@ -138,11 +141,29 @@ fn one(
         lenient_stream_end: file
             .lenient_stream_end
             .unwrap_or_else(|| base.is_some_and(|base| base.lenient_stream_end)),
+        canonical: base.map_or_else(|| ProviderId::from(id), |base| base.id.clone()),
+        reading: reading(file, base),
+        model_families: base.map_or_else(Vec::new, |base| base.model_families.clone()),
+        daily_reset: rules::daily_reset(
+            file.daily_quota_reset_timezone.as_deref(),
+            file.daily_quota_reset_hour,
+            (path, context),
+        )
+        .or_else(|| base.and_then(|base| base.daily_reset.clone())),
         egress_bucket_family: match &file.egress_bucket_family {
             Some(family) => Some(family.clone()).filter(|family| !family.is_empty()),
             None => base.and_then(|base| base.egress_bucket_family.clone()),
         },
         token_endpoint: token_endpoint::resolve(file.oauth.as_ref(), base, path, context),
+    }
+}
+
+fn reading(file: &file::Provider, base: Option<&Provider>) -> Reading {
+    let before = base.map(|base| base.reading).unwrap_or_default();
+    Reading {
+        honours_rule_scope: file.honours_rule_scope.unwrap_or(before.honours_rule_scope),
+        full_text_rules: file.full_text_rules.unwrap_or(before.full_text_rules),
+        unsaid_overflow: before.unsaid_overflow,
     }
 }
 

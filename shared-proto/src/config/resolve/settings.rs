@@ -9,7 +9,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo};
+use super::{Context, combo, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -57,6 +57,8 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
         max_cooldown_ms: lockout.max_cooldown_ms,
         model_lockout: lockout,
         custom_banned_signals: signals(given.custom_banned_signals),
+        provider_error_rules: rules::error_rules(given.provider_error_rules, context),
+        restate_rules: rules::restate_rules(given.status_restatement_rules, context),
         auto_disable_banned_accounts: given
             .auto_disable_banned_accounts
             .unwrap_or(built_in.auto_disable_banned_accounts),
@@ -356,6 +358,12 @@ fn model_lockout(
         use_exponential_backoff: given
             .use_exponential_backoff
             .unwrap_or(built_in.use_exponential_backoff),
+        daily_reset: rules::daily_reset(
+            given.daily_quota_reset_timezone.as_deref(),
+            given.daily_quota_reset_hour,
+            (path, context),
+        )
+        .unwrap_or(built_in.daily_reset),
     }
 }
 

@@ -176,6 +176,7 @@ fn the_walk_knows_every_keyword_of_the_schema() {
         "minProperties",
         "maxProperties",
         "x-notYet",
+        "x-exact",
     ]);
     let texts = BTreeSet::from(["$schema", "title", "description", "format", "$defs"]);
     let types = BTreeSet::from(["null", "boolean", "integer", "string", "array", "object"]);

@@ -270,3 +270,86 @@ fn a_managed_key_needs_connections() {
         );
     }
 }
+
+#[test]
+fn mlk_18_the_cap_is_at_least_the_first_step() {
+    let low = lockout("{maxCooldownMs: 1000}");
+    assert_eq!(
+        (low.base_cooldown_ms, low.max_cooldown_ms),
+        (120_000, 120_000)
+    );
+}
+
+fn rule(rest: &str) -> String {
+    format!("settings: {{providerErrorRules: {{acme: [{{{rest}}}]}}}}")
+}
+
+#[test]
+fn per_14_rules_out_of_bounds_are_refused() {
+    let good_rule = "status: 404, match: gone, scope: model";
+    let many = format!(
+        "settings: {{providerErrorRules: {{acme: [{}]}}}}",
+        vec![format!("{{{good_rule}}}"); 51].join(", ")
+    );
+    let long = "x".repeat(201);
+    let key = "k".repeat(101);
+    let texts = [
+        many,
+        rule("status: 404, match: '', scope: model"),
+        rule(&format!("status: 404, match: {long}, scope: model")),
+        rule("status: 99, match: gone, scope: model"),
+        rule("status: 600, match: gone, scope: model"),
+        rule("status: 404.5, match: gone, scope: model"),
+        rule(&format!("{good_rule}, cooldownMs: -1")),
+        rule(&format!("{good_rule}, cooldownMs: 86400001")),
+        rule("status: 404, match: gone, scope: global"),
+        rule(&format!("{good_rule}, reason: custom")),
+        rule("match: gone, scope: model"),
+        format!("settings: {{providerErrorRules: {{'   ': [{{{good_rule}}}]}}}}"),
+        format!("settings: {{providerErrorRules: {{{key}: [{{{good_rule}}}]}}}}"),
+        "settings: {statusRestatementRules: [{provider: acme, fromStatuses: [], toStatus: 429, textMarkers: [x]}]}".to_owned(),
+        "settings: {statusRestatementRules: [{provider: acme, fromStatuses: [200], toStatus: 429, textMarkers: [x]}]}".to_owned(),
+        "settings: {modelLockout: {dailyQuotaResetTimezone: Mars/Olympus}}".to_owned(),
+    ];
+    for text in texts {
+        assert!(!bad(&text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn per_15_rules_within_bounds_are_taken() {
+    use crate::failure::{Reason, RuleScope};
+    let fifty = format!(
+        "settings: {{providerErrorRules: {{acme: [{}]}}}}",
+        vec!["{status: 404, match: gone, scope: model}"; 50].join(", ")
+    );
+    let taken = good(&fifty).config.settings.provider_error_rules;
+    assert_eq!(taken["acme"].len(), 50);
+    assert!(
+        settings("{providerErrorRules: {}}")
+            .provider_error_rules
+            .is_empty()
+    );
+    let rules =
+        settings("{providerErrorRules: {' Acme ': [{status: 404, match: GONE, scope: provider}]}}");
+    let rule = &rules.provider_error_rules["acme"][0];
+    assert_eq!((rule.status, rule.text.as_str()), (404, "gone"));
+    assert_eq!(
+        (rule.scope, rule.reason, rule.cooldown_ms),
+        (RuleScope::Provider, Reason::QuotaExhausted, None)
+    );
+}
+
+#[test]
+fn operators_restate_before_the_built_in_rules() {
+    let text = "{statusRestatementRules: [{provider: acme, fromStatuses: [403], toStatus: 429, \
+                textMarkers: [Busy], excludeMarkers: [model], defaultRetryAfterMs: 5000}]}";
+    let rules = settings(text).restate_rules;
+    assert_eq!(rules.len(), 2);
+    let told = crate::restate::restate(&rules, "acme", 403, "we are busy", None).unwrap();
+    assert_eq!(
+        (told.status, told.retry_after_ms, told.rule),
+        (429, Some(5000), "operator-acme-0")
+    );
+    assert!(crate::restate::restate(&rules, "acme", 403, "busy model", None).is_none());
+}

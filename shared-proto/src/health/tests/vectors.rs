@@ -290,3 +290,62 @@ fn a_record_with_unknown_fields_is_read() {
         state
     );
 }
+
+/// A refusal without a reason.
+fn rejected() -> Failure {
+    Failure {
+        terminal: None,
+        error_type: Some(ErrorType::RequestRejected),
+        reason: Reason::RateLimitExceeded,
+        cooldown: Cooldown::Streak,
+        ..failure(403)
+    }
+}
+
+#[test]
+fn ccd_15_the_third_refusal_in_a_row_is_a_ban() {
+    let mut state = ConnectionHealth::default();
+    let mut now = T0;
+    for rest in [300_000, 900_000] {
+        let step = state.step(&failed(now, rejected()), now, &OAUTH);
+        assert_eq!(step.remaining_ms, rest);
+        assert_eq!(step.state.status(now), Status::Unavailable);
+        state = step.state;
+        now = now.plus(rest + 1);
+    }
+    let step = state.step(&failed(now, rejected()), now, &OAUTH);
+    assert_eq!(step.state.status(now), Status::Terminal(Terminal::Banned));
+    assert!(step.state.auto_disabled);
+    let last = step.state.last_error.unwrap();
+    assert_eq!(last.error_type, Some(ErrorType::Forbidden));
+}
+
+#[test]
+fn ccd_16_what_was_in_flight_is_the_same_refusal() {
+    let first = ConnectionHealth::default().step(&failed(T0, rejected()), T0, &OAUTH);
+    let during = T0.plus(1_000);
+    let step = first.state.step(&failed(T0, rejected()), during, &OAUTH);
+    assert!(!step.changed);
+    // It began before the rest and ends after it.
+    let late = T0.plus(300_001);
+    let step = first.state.step(&failed(T0, rejected()), late, &OAUTH);
+    assert!(!step.changed);
+    assert_eq!(step.state.refusals.map(|r| r.count), Some(1));
+    // The same for the one that would be a ban.
+    let second = first.state.step(&failed(late, rejected()), late, &OAUTH);
+    let step = second.state.step(&failed(late, rejected()), late, &OAUTH);
+    assert!(!step.changed && step.state.terminal.is_none());
+}
+
+#[test]
+fn ccd_18_a_day_without_one_or_a_success_begins_anew() {
+    let first = ConnectionHealth::default().step(&failed(T0, rejected()), T0, &OAUTH);
+    let next = T0.plus(86_400_001);
+    let step = first.state.step(&failed(next, rejected()), next, &OAUTH);
+    assert_eq!(step.remaining_ms, 300_000);
+    assert_eq!(step.state.refusals.map(|r| r.count), Some(1));
+    let well = T0.plus(300_001);
+    let event = HealthEvent::Succeeded { started_at: well };
+    let step = first.state.step(&event, well, &OAUTH);
+    assert_eq!(step.state.refusals, None);
+}

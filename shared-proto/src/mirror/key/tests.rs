@@ -5,16 +5,17 @@ use proptest::prelude::*;
 use super::{Key, Keyspace, Spelled};
 
 /// A key of every kind that has an id.
-fn keys(id: &str) -> [Key; 8] {
+fn keys(id: &str) -> [Key; 9] {
     [
         Key::Health(id.into()),
+        Key::Lockout(id.into()),
         Key::Breaker(id.into()),
         Key::Lease(id.into()),
         Key::Bound(id.into()),
         Key::Pin(id.into()),
         Key::Token(id.into()),
         Key::Refresh(id.into()),
-        Key::other("lockout", id).unwrap(),
+        Key::other("later", id).unwrap(),
     ]
 }
 
@@ -22,13 +23,13 @@ fn keys(id: &str) -> [Key; 8] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "breaker", "lease", "bound", "pin", "token", "refresh", "lockout",
+        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);
         assert_eq!(space.spell(&key), format!("{{omniroute}}:{kind}:acme-1"));
         let free = Key::other(kind, "acme-1").is_some();
-        assert_eq!(free, kind == "lockout", "{kind} has a variant of its own");
+        assert_eq!(free, kind == "later", "{kind} has a variant of its own");
         assert_eq!(key.is_logged(), kind != "pin", "only pins are quiet");
     }
     assert_eq!(space.spell(&Key::Leader), "{omniroute}:leader:coordinator");
@@ -55,7 +56,7 @@ fn no_id_imitates_a_separator_or_another_key() {
 #[test]
 fn later_kinds_are_carried_as_they_are() {
     let space = Keyspace::new("p");
-    for text in ["{p}:lockout:acme-1:gpt%2F4", "{p}:slot:%zz", "{p}:v2-pin:"] {
+    for text in ["{p}:later:acme-1:gpt%2F4", "{p}:slot:%zz", "{p}:v2-pin:"] {
         let Spelled::Key(key) = space.parse(text) else {
             panic!("{text} is a key");
         };

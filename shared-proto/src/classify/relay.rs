@@ -1,0 +1,39 @@
+//! Refusals that a relay passes on in its own words, with the true status in a field.
+
+use super::decide::{Case, Verdict};
+use super::families;
+use crate::failure::{Blame, ErrorType, Reason};
+
+/// Code of a relay whose upstream answered with an error status.
+const BAD_STATUS: &[&str] = &["bad_response_status_code"];
+
+/// A canned sentence beside the status that the relay's upstream sent. What
+/// went wrong went wrong there, for this model; our account at the relay is fine.
+pub(super) fn passed_on(case: &Case<'_>) -> Option<Verdict> {
+    if !case.facts.is_any(BAD_STATUS) {
+        return None;
+    }
+    let of_model = |reason| Verdict::new("relay-status", reason, Blame::Model).off_breaker();
+    let verdict = match case.facts.param_status? {
+        404 | 410 => of_model(Reason::NotFound)
+            .typed(ErrorType::ModelNotFound)
+            .for_ms(120_000)
+            .without_hint(),
+        401..=403 => of_model(Reason::AuthError),
+        429 => of_model(Reason::RateLimitExceeded).typed(ErrorType::RateLimited),
+        529 => of_model(Reason::ModelCapacity),
+        500..=599 => of_model(Reason::ServerError).typed(ErrorType::ServerError),
+        _ => return None,
+    };
+    Some(verdict)
+}
+
+/// Money is missing behind a relay that says it is busy: it may take another
+/// of its accounts next time.
+pub(super) fn broke_behind(case: &Case<'_>) -> Option<Verdict> {
+    let broke = case.facts.is_any(families::RELAY_MONEY_WORDS) && case.says(families::RELAY_BUSY);
+    broke.then(|| {
+        Verdict::new("relay-billing", Reason::QuotaExhausted, Blame::Connection)
+            .typed(ErrorType::QuotaExhausted)
+    })
+}
