@@ -129,7 +129,6 @@ async fn search(
         let Some((candidate, ticket)) = entered.await else {
             continue;
         };
-        credential::prepare(&candidate, probe, request.worker.now()).await;
         let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
             Cleared::Go(passage) => passage,
             Cleared::Again => continue,

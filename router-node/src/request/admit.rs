@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::pick::{Candidate, Picker};
 use super::trace::Trace;
 use super::transition::Claim;
-use super::{Admitted, pinned};
+use super::{Admitted, credential, pinned};
 use crate::routing::{ConnectionCell, Slot};
 use crate::slots::{Asked, Limit, Slots, Ticket};
 use crate::timer::after;
@@ -73,6 +73,8 @@ impl<'a> Admission<'a> {
         trace: &mut Trace,
     ) -> Option<(Candidate, Option<Ticket>)> {
         let candidate = pinned::choose(self.request, picker, picked, probe).await;
+        // Before it has a slot: it may have to wait for new tokens.
+        credential::prepare(&candidate, probe, self.request.worker.now()).await;
         let connection = &candidate.slot.connection;
         let granted = self.granted.take().filter(|(id, _)| *id == connection.id);
         let ticket = match (granted, connection.max_concurrent) {

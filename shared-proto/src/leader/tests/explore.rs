@@ -1,5 +1,5 @@
-//! Every history of two coordinators over nearly two leases, in steps of a third of
-//! a lease: each may act or be frozen, two answers may get lost or writes come
+//! Every history of two coordinators over two leases, in steps of a third of
+//! a lease: each may act or be frozen, one answer may get lost or write come
 //! late, and the store may once lose its last write.
 
 use std::collections::{BTreeSet, HashSet};
@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashSet};
 use super::*;
 use crate::mirror::commit::Change;
 
-const STEPS: u64 = 5;
-const FAULTS: u8 = 2;
+const STEPS: u64 = 6;
+const FAULTS: u8 = 1;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
