@@ -18,7 +18,13 @@ const KEY: &str = "a-clients-key-0123456789";
 #[tokio::test]
 async fn the_dockerfile_passes_its_linter() {
     let mut command = Command::new(installed("deploy-tools/venv/bin/hadolint"));
-    succeed(command.arg("--failure-threshold").arg("style").arg(repository("deploy/Dockerfile"))).await;
+    succeed(
+        command
+            .arg("--failure-threshold")
+            .arg("style")
+            .arg(repository("deploy/Dockerfile")),
+    )
+    .await;
     // And the linter does find faults.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("Dockerfile");
@@ -30,37 +36,71 @@ async fn the_dockerfile_passes_its_linter() {
 /// The lines of the Dockerfile with continued ones joined, without comments.
 fn instructions() -> Vec<String> {
     let text = text_of("deploy/Dockerfile").replace("\\\n", " ");
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect()
 }
 
 #[test]
 fn the_image_has_two_programs_a_user_and_no_shell() {
     let all = instructions();
-    let last = all.iter().rposition(|line| line.starts_with("FROM ")).unwrap();
+    let last = all
+        .iter()
+        .rposition(|line| line.starts_with("FROM "))
+        .unwrap();
     assert_eq!(all[last], "FROM scratch");
     let of_image = &all[last..];
-    let copied: Vec<_> = of_image.iter().filter(|line| line.starts_with("COPY") || line.starts_with("ADD")).collect();
+    let copied: Vec<_> = of_image
+        .iter()
+        .filter(|line| line.starts_with("COPY") || line.starts_with("ADD"))
+        .collect();
     assert_eq!(copied, ["COPY --from=build /root-fs /"]);
     assert!(!of_image.iter().any(|line| line.starts_with("RUN")));
     assert!(of_image.contains(&"USER 65532:65532".to_owned()));
     assert!(of_image.contains(&"STOPSIGNAL SIGTERM".to_owned()));
     assert!(of_image.contains(&"ENTRYPOINT [\"/usr/local/bin/router-node\"]".to_owned()));
-    let check = of_image.iter().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
-    assert!(check.ends_with("CMD [\"/usr/local/bin/router-node\", \"health\", \"--address\", \"127.0.0.1:8080\"]"), "{check}");
-    let labels = of_image.iter().find(|line| line.starts_with("LABEL")).unwrap();
+    let check = of_image
+        .iter()
+        .find(|line| line.starts_with("HEALTHCHECK"))
+        .unwrap();
+    assert!(
+        check.ends_with(
+            "CMD [\"/usr/local/bin/router-node\", \"health\", \"--address\", \"127.0.0.1:8080\"]"
+        ),
+        "{check}"
+    );
+    let labels = of_image
+        .iter()
+        .find(|line| line.starts_with("LABEL"))
+        .unwrap();
     for label in ["title", "description", "licenses", "version", "revision"] {
-        assert!(labels.contains(&format!("org.opencontainers.image.{label}=")), "{labels}");
+        assert!(
+            labels.contains(&format!("org.opencontainers.image.{label}=")),
+            "{labels}"
+        );
     }
     // What the empty root of these tests is made of is what the image is made of.
-    let made = all.iter().find(|line| line.contains("/root-fs/etc/passwd")).unwrap();
+    let made = all
+        .iter()
+        .find(|line| line.contains("/root-fs/etc/passwd"))
+        .unwrap();
     let root = text_of("tests/deploy/empty-root");
-    for written in ["omniroute:x:65532:65532:omniroute:/:/none", "omniroute:x:65532:", "hosts: files dns"] {
+    for written in [
+        "omniroute:x:65532:65532:omniroute:/:/none",
+        "omniroute:x:65532:",
+        "hosts: files dns",
+    ] {
         assert!(made.contains(&format!("'{written}'")), "{made}");
         assert!(root.contains(&format!("'{written}'")), "{root}");
     }
     // The programs are made by the script that scripts/test makes them with.
-    let built = all.iter().find(|line| line.contains("cargo/registry")).unwrap();
+    let built = all
+        .iter()
+        .find(|line| line.contains("cargo/registry"))
+        .unwrap();
     assert!(built.ends_with(" scripts/image /out"), "{built}");
     assert!(text_of("scripts/test").contains("scripts/image --debug \"$target/image\""));
     let script = text_of("scripts/image");
@@ -81,7 +121,10 @@ fn inside(plan: &Plan, root: &Path, arguments: &[String]) -> Command {
         .args(arguments)
         .env_clear()
         .envs(plan.env())
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -106,7 +149,8 @@ fn plan_of(chart: &Chart, component: &str, redis: &Redis, root: &TempDir) -> Pla
 fn arguments(plan: &Plan) -> Vec<String> {
     let here = plan.place("/etc/omniroute").display().to_string();
     let args = plan.args().into_iter();
-    args.map(|arg| arg.replace(&here, "/etc/omniroute")).collect()
+    args.map(|arg| arg.replace(&here, "/etc/omniroute"))
+        .collect()
 }
 
 fn status_of(pod: &Pod) -> String {
@@ -116,7 +160,10 @@ fn status_of(pod: &Pod) -> String {
 /// A line of `/proc/PID/status`, without its name and tabs.
 fn line<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
     let found = status.lines().find_map(|line| line.strip_prefix(name));
-    found.unwrap_or_else(|| panic!("no {name} in {status}")).split_whitespace().collect()
+    found
+        .unwrap_or_else(|| panic!("no {name} in {status}"))
+        .split_whitespace()
+        .collect()
 }
 
 #[tokio::test]
@@ -133,7 +180,12 @@ async fn both_programs_run_in_an_empty_read_only_root_as_another_user() {
     for (pod, port) in pods.iter().zip([9090, 9091]) {
         pod.ready().await;
         eventually("it found Redis by its name", || async {
-            let ready = pod.call(port, "GET", "/readyz").try_send().await.ok()?.json();
+            let ready = pod
+                .call(port, "GET", "/readyz")
+                .try_send()
+                .await
+                .ok()?
+                .json();
             (ready["store"] == "up").then_some(())
         })
         .await;
@@ -144,7 +196,8 @@ async fn both_programs_run_in_an_empty_read_only_root_as_another_user() {
         }
         assert_eq!(line(&status, "CapEff:"), ["0000000000000000"], "{status}");
         assert_eq!(line(&status, "NoNewPrivs:"), ["1"], "{status}");
-        let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", pod.process.pid())).unwrap();
+        let mounts =
+            std::fs::read_to_string(format!("/proc/{}/mountinfo", pod.process.pid())).unwrap();
         assert!(!mounts.is_empty());
         for mount in mounts.lines() {
             let options = mount.split(' ').nth(5).unwrap();
@@ -152,7 +205,9 @@ async fn both_programs_run_in_an_empty_read_only_root_as_another_user() {
         }
     }
     let body = json!({"model": "simulated/ok", "messages": [{"role": "user", "content": "ping"}]});
-    let call = pods[0].call(8080, "POST", "/v1/chat/completions").json(&body);
+    let call = pods[0]
+        .call(8080, "POST", "/v1/chat/completions")
+        .json(&body);
     call.bearer(KEY).send().await.expect_status(200);
     health_checks_pass(&pods, &roots).await;
     for pod in &mut pods {
