@@ -297,9 +297,11 @@ async fn each_bad_value_is_refused_with_a_message_that_helps() {
         assert!(!output.status.success(), "{sets:?} passes");
         assert!(told.contains(wanted), "{sets:?}: {told}");
         assert!(!told.contains("hunter2"), "{sets:?}: {told}");
-        // The lint says the same.
-        let output = run(&mut of_values(&["lint"], "minimal", sets)).await;
-        assert!(!output.status.success(), "{sets:?} passes the lint");
+        // The lint says the same of what the schema refuses; it lets templates' own refusals pass.
+        if told.contains("specifications of the schema") {
+            let output = run(&mut of_values(&["lint"], "minimal", sets)).await;
+            assert!(!output.status.success(), "{sets:?} passes the lint");
+        }
     }
 }
 

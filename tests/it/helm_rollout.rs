@@ -284,7 +284,7 @@ async fn three_routers_are_replaced_under_streaming_load_without_a_failed_reques
     let nodes = arrived[0].call(9090, "GET", "/readyz").send().await.json();
     assert_eq!(nodes["status"], "ready", "{nodes}");
     let mut balancer = balancer.into_inner();
-    assert_eq!(balancer.complaints(), "");
+    assert_eq!(balancer.complaints(), Vec::<String>::new());
     balancer.stop().await;
 }
 

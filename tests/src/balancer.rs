@@ -75,9 +75,11 @@ impl Balancer {
         self.signal(Signal::SIGHUP);
     }
 
-    /// What it complains of.
-    pub fn complaints(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("error.log")).unwrap()
+    /// What it complains of, but for how many files this machine lets it open.
+    pub fn complaints(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.dir.path().join("error.log")).unwrap();
+        let of_routers = |line: &&str| !line.contains("open file resource limit");
+        text.lines().filter(of_routers).map(str::to_owned).collect()
     }
 
     /// Stops it as a container's engine would: streams finish.
@@ -127,8 +129,8 @@ fn text(dir: &Path, port: &Port, routers: &[SocketAddr]) -> String {
             continue;
         }
         let line = line
-            .replace("/dev/stderr", &format!("{dir}/error.log"))
             .replace("/tmp/", &format!("{dir}/"))
+            .replace("/dev/stderr", &format!("{dir}/error.log"))
             .replace("worker_processes auto", "worker_processes 1")
             .replace(
                 "listen 8080",

@@ -102,7 +102,9 @@ impl Plan {
             let number = port["containerPort"].as_u64().unwrap();
             let here = Port::take();
             let written = format!("0.0.0.0:{number}");
-            self.replaced.push((written, here.addr().to_string()));
+            // Still on every address, since the rules of a loopback listener are others.
+            self.replaced
+                .push((written, format!("0.0.0.0:{}", here.number())));
             self.ports.insert(number, here);
         }
     }
