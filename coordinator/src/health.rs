@@ -1,7 +1,8 @@
 //! Asks a running process whether it is well, over plain HTTP: the health check
 //! of an image that has no shell and no other program.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
+use std::io::Write as IoWrite;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ pub fn tell(address: &str, questions: &[Question]) -> ExitCode {
         for question in questions {
             let name = &question.name;
             match ask(address, question).await {
-                Ok(answer) => told.push_str(&format!("{name}: {answer}\n")),
+                // Writing to a string can't fail.
+                Ok(answer) => writeln!(told, "{name}: {answer}").unwrap_or(()),
                 Err(why) => return Err(format!("{told}{name} at {address}: {why}\n")),
             }
         }
@@ -81,11 +83,11 @@ pub fn tell(address: &str, questions: &[Question]) -> ExitCode {
     };
     match actix_web::rt::System::new().block_on(asking) {
         Ok(told) => {
-            std::io::stdout().lock().write_all(told.as_bytes()).ok();
+            IoWrite::write_all(&mut std::io::stdout().lock(), told.as_bytes()).ok();
             ExitCode::SUCCESS
         }
         Err(told) => {
-            std::io::stderr().lock().write_all(told.as_bytes()).ok();
+            IoWrite::write_all(&mut std::io::stderr().lock(), told.as_bytes()).ok();
             ExitCode::FAILURE
         }
     }

@@ -111,7 +111,14 @@ async fn what_is_packaged_is_the_chart_alone() {
         .arg(dir.path());
     succeed(&mut command).await;
     let mut list = Command::new("tar");
-    list.arg("-tzf").arg(dir.path().join("omniroute-0.1.0.tgz"));
+    let version = env!("CARGO_PKG_VERSION");
+    list.arg("-tzf")
+        .arg(dir.path().join(format!("omniroute-{version}.tgz")));
+    let about = text_of("helm/Chart.yaml");
+    assert!(
+        about.contains(&format!("\nappVersion: {version}\n")),
+        "{about}"
+    );
     let listed = succeed(&mut list).await;
     assert!(listed.contains("omniroute/values.schema.json"), "{listed}");
     assert!(listed.contains("omniroute/templates/NOTES.txt"), "{listed}");

@@ -279,7 +279,7 @@ async fn three_routers_are_replaced_under_streaming_load_without_a_failed_reques
     assert!(answered > 50, "only {answered} answers");
     coordinator.ready().await;
     // It was no idle exercise: pods were told to end with streams under way.
-    let drained: u64 = left.iter().map(|pod| in_flight_at_the_end(pod)).sum();
+    let drained: u64 = left.iter().map(in_flight_at_the_end).sum();
     assert!(drained > 0, "nothing was under way");
     let nodes = arrived[0].call(9090, "GET", "/readyz").send().await.json();
     assert_eq!(nodes["status"], "ready", "{nodes}");

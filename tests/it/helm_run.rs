@@ -384,22 +384,62 @@ async fn probes_are_answered_while_every_request_thread_is_busy_elsewhere() {
     drop(open);
 }
 
+/// The status of a call with a key.
+async fn models(router: &Pod, key: &str) -> u16 {
+    let call = Call::new(router.addr(8080), "GET", "/v1/models");
+    call.bearer(key).send().await.status
+}
+
+const OTHER_KEY: &str = "another-key-0123456789";
+
 #[tokio::test]
 async fn a_secret_that_changes_in_its_volume_is_taken_over_without_a_restart() {
     let chart = Chart::of("production").await;
     let (_store, world) = Store::start("production", &chart).await;
     let router = start(&chart, "router", &world, "r");
     router.ready().await;
-    let models = |key: &'static str| {
-        let call = Call::new(router.addr(8080), "GET", "/v1/models");
-        async move { call.bearer(key).send().await.status }
-    };
-    assert_eq!(models(KEY).await, 200);
-    let file = router.plan.place("/etc/omniroute/secrets/team-a");
-    std::fs::write(file, "another-key-0123456789").unwrap();
+    assert_eq!(models(&router, KEY).await, 200);
+    let changed = world.secret("omniroute", "team-a", OTHER_KEY);
+    let files: Vec<_> = changed.secrets["omniroute"].clone().into_iter().collect();
+    router.plan.publish("/etc/omniroute/secrets", &files);
     eventually("the new key is known", || async {
-        (models("another-key-0123456789").await == 200).then_some(())
+        (models(&router, OTHER_KEY).await == 200).then_some(())
     })
     .await;
-    assert_eq!(models(KEY).await, 401);
+    assert_eq!(models(&router, KEY).await, 401);
+}
+
+#[tokio::test]
+async fn a_changed_config_map_is_taken_over_where_no_rollout_is_wanted() {
+    let sets = ["router.rolloutOnConfigChange=false"];
+    let chart = Chart::with("minimal", &sets).await;
+    let (_store, world) = Store::start("minimal", &chart).await;
+    let router = start(&chart, "router", &world, "r");
+    router.ready().await;
+    let publish = |text: String| {
+        let files = [("omniroute.yaml".to_owned(), router.plan.mapped(&text))];
+        router.plan.publish("/etc/omniroute/config", &files);
+    };
+    let key = format!("config.apiKeys[0].key={OTHER_KEY}");
+    let sets = ["config.apiKeys[0].id=other", &key];
+    let next = Chart::with("minimal", &sets).await;
+    // A broken one changes nothing and is told.
+    publish(next.config().replace("apiKeys", "apiKees"));
+    eventually("it is degraded", || async {
+        let ready = router.call(9090, "GET", "/readyz").try_send().await.ok()?;
+        (ready.status == 200 && ready.json()["degraded"] == json!(["config"])).then_some(())
+    })
+    .await;
+    let told = router.call(9090, "GET", "/metrics").send().await.text();
+    assert!(
+        told.contains("omniroute_config_reloads_total{result=\"refused\"} 1"),
+        "{told}"
+    );
+    assert_eq!(models(&router, KEY).await, 200);
+    publish(next.config().to_owned());
+    eventually("the new key is known", || async {
+        (models(&router, OTHER_KEY).await == 200).then_some(())
+    })
+    .await;
+    assert_eq!(models(&router, KEY).await, 401);
 }

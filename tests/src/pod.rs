@@ -140,17 +140,37 @@ impl Plan {
                 .flatten()
                 .find(|one| one["name"] == mount["name"]);
             let volume = volume.unwrap_or_else(|| panic!("{mount} mounts nothing"));
-            if let Some(secret) = volume["secret"]["secretName"].as_str() {
-                for (key, value) in &world.secrets[secret] {
-                    std::fs::write(here.join(key), value).unwrap();
-                }
-            } else {
-                let map = chart.one("ConfigMap", text(&volume["configMap"]["name"]));
-                for (key, value) in map["data"].as_object().unwrap() {
-                    std::fs::write(here.join(key), self.mapped(text(value))).unwrap();
-                }
+            let files: Vec<(String, String)> =
+                if let Some(secret) = volume["secret"]["secretName"].as_str() {
+                    world.secrets[secret].clone().into_iter().collect()
+                } else {
+                    let map = chart.one("ConfigMap", text(&volume["configMap"]["name"]));
+                    let data = map["data"].as_object().unwrap().iter();
+                    data.map(|(key, value)| (key.clone(), self.mapped(text(value))))
+                        .collect()
+                };
+            self.publish(text(&mount["mountPath"]), &files);
+        }
+    }
+
+    /// Puts files into a mount as the kubelet does: all of them at once, by a
+    /// link that is replaced.
+    pub fn publish(&self, mount: &str, files: &[(String, String)]) {
+        let mount = self.place(mount);
+        let data = mount.join("..data");
+        let number = std::fs::read_dir(&mount).unwrap().count();
+        let version = format!("..{number}");
+        std::fs::create_dir(mount.join(&version)).unwrap();
+        for (key, value) in files {
+            std::fs::write(mount.join(&version).join(key), value).unwrap();
+            let link = mount.join(key);
+            if !link.exists() {
+                std::os::unix::fs::symlink(Path::new("..data").join(key), link).unwrap();
             }
         }
+        let next = mount.join("..data_tmp");
+        std::os::unix::fs::symlink(version, &next).unwrap();
+        std::fs::rename(next, data).unwrap();
     }
 
     /// What is written, with places of this machine.
