@@ -341,6 +341,63 @@ async fn no_pod_has_a_privilege_a_token_or_an_unbounded_memory() {
 }
 
 #[tokio::test]
+async fn pods_of_a_kind_are_kept_apart() {
+    let soft = Chart::of("minimal").await;
+    let hard = Chart::of("production").await;
+    let spec = |chart: &Chart, name: &str| {
+        chart.one("Deployment", name)["spec"]["template"]["spec"].clone()
+    };
+    let apart = &spec(&soft, "-coordinator")["affinity"]["podAntiAffinity"];
+    let term = &apart["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"];
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(component(&term["labelSelector"]), "coordinator");
+    let apart = &spec(&hard, "-coordinator")["affinity"]["podAntiAffinity"];
+    let term = &apart["requiredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(component(&term["labelSelector"]), "coordinator");
+    // A third would have no place while two are replaced.
+    let strategy = &hard.one("Deployment", "-coordinator")["spec"]["strategy"];
+    assert_eq!(
+        strategy["rollingUpdate"],
+        json!({"maxSurge": 0, "maxUnavailable": 1})
+    );
+    for (chart, zones) in [(&soft, "ScheduleAnyway"), (&hard, "DoNotSchedule")] {
+        let spread = spec(chart, "-router")["topologySpreadConstraints"].clone();
+        let keys = [
+            ("kubernetes.io/hostname", "ScheduleAnyway"),
+            ("topology.kubernetes.io/zone", zones),
+        ];
+        assert_eq!(spread.as_array().unwrap().len(), keys.len());
+        for (one, (key, when)) in spread.as_array().unwrap().iter().zip(keys) {
+            assert_eq!(
+                (&one["topologyKey"], &one["whenUnsatisfiable"]),
+                (&json!(key), &json!(when))
+            );
+            assert_eq!(component(&one["labelSelector"]), "router");
+        }
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_named_and_never_made() {
+    for values in VALUES {
+        let chart = Chart::of(values).await;
+        assert!(chart.all("Secret").is_empty(), "{values}");
+        for object in chart
+            .objects
+            .iter()
+            .filter(|one| one["kind"] != "ConfigMap")
+        {
+            let text = object.to_string();
+            assert!(
+                !text.contains("hunter2") && !text.contains("password\":\""),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_admin_listener_is_behind_no_way_in() {
     for values in ["production", "everything", "cluster"] {
         let chart = Chart::of(values).await;
