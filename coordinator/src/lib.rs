@@ -15,12 +15,15 @@
 //! | writes under the fence | `pen` |
 //! | snapshot and log | `follow` |
 //! | the process: health, metrics, signals, roster | `process`, `http` |
+//! | the command line; asking a running process, for routers too | [`cli`], [`health`] |
 //! | configuration from files and environment, for routers too | [`config`] |
 
 pub mod agenda;
+pub mod cli;
 pub mod config;
 mod duty;
 mod follow;
+pub mod health;
 mod http;
 mod lead;
 mod log;
@@ -34,7 +37,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::Args;
 use shared_proto::config::{Config, Env, Problem, RedisUrl, StoreUrl};
 
 pub use duty::Configured;
@@ -47,14 +50,8 @@ mod tests;
 /// Where a coordinator listens unless told otherwise.
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9091);
 
-/// Does for a cluster what one process has to do: expiry, clean-up, log trimming.
-///
-/// Start two or more on the routers' shared store: one leads, the others stand by
-/// and take over when it falls silent for `coordinator.leaseMs`. Without any,
-/// nothing is wrong, only late. An embedded store belongs to one router process,
-/// which does the same itself.
-#[derive(Clone, Debug, Default, Parser)]
-#[command(name = "coordinator", version, max_term_width = 100, after_help = AFTER_HELP)]
+/// What a coordinator is started with.
+#[derive(Args, Clone, Debug, Default)]
 pub struct Options {
     /// The routers' configuration file; else `$OMNIROUTE_CONFIG`, else `./omniroute.yaml` if it is there
     #[arg(long, value_name = "FILE")]
@@ -66,13 +63,6 @@ pub struct Options {
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
 }
-
-/// What `--help` adds.
-const AFTER_HELP: &str = "\
-Exit codes: 0 after SIGTERM or SIGINT; 1 for a refused configuration or an address that is
-taken; 2 when the store is embedded, so that there is nothing to coordinate.
-
-Variables: OMNIROUTE_CONFIG, OMNIROUTE_STORE_URL, OMNIROUTE_NODE_ID, RUST_LOG.";
 
 /// Why a coordinator does not run.
 #[derive(Debug, thiserror::Error)]

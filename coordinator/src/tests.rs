@@ -3,10 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use clap::Parser as _;
+use clap::Parser;
 use shared_proto::config::Env;
 
 use super::{Error, Options, plan};
+
+/// The options as a command line gives them.
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
 
 /// Variables and files by name.
 struct Given(HashMap<&'static str, &'static str>);
@@ -33,7 +40,7 @@ impl Env for Given {
 
 fn outcome(arguments: &[&str], given: &Given) -> Error {
     let arguments = ["coordinator"].iter().chain(arguments);
-    plan(&Options::try_parse_from(arguments).unwrap(), given).unwrap_err()
+    plan(&Line::try_parse_from(arguments).unwrap().options, given).unwrap_err()
 }
 
 #[test]
@@ -92,5 +99,5 @@ fn the_listen_address_is_its_own_and_has_to_be_one() {
     // A router would need keys there.
     let error = outcome(&["--listen", "0.0.0.0:9090"], &Given::new([]));
     assert_eq!(error.exit_code(), 2);
-    Options::try_parse_from(["coordinator", "--listen", "everywhere"]).unwrap_err();
+    Line::try_parse_from(["coordinator", "--listen", "everywhere"]).unwrap_err();
 }

@@ -7,11 +7,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use coordinator::config::ProcessEnv;
+use coordinator::health::{self, Question};
 use shared_proto::config::{Env as _, Overrides, Problem, schema};
 
 use crate::config::{Origin, Seen};
 use crate::node::{self, StartError};
 use crate::observe::{Spans, Telemetry, init_log};
+use crate::welcome;
 
 /// Puts one URL in front of many LLM accounts, and knows which of them may be
 /// used now.
@@ -59,10 +61,27 @@ struct FileArg {
 enum Command {
     /// Validate the configuration: every problem at once, each with its line and the key's path
     Check(FileArg),
+    /// Ask a running router whether it is well; the exit code is 0 if so
+    Health(HealthArgs),
     /// Print a new API key and its sha256 for `apiKeys`
     Keygen,
     /// Print the JSON Schema of the configuration file
     Schema,
+}
+
+#[derive(Debug, Args)]
+struct HealthArgs {
+    #[command(flatten)]
+    file: FileArg,
+    /// Where it listens; else where the configuration says
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// Also ask whether it can route, not only whether it lives
+    #[arg(long)]
+    ready: bool,
+    /// Also ask this model, such as `simulated/ok`, for an answer, with the key in `OMNIROUTE_CLIENT_KEY`
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
 }
 
 /// Runs the program on the process's own arguments.
@@ -71,6 +90,7 @@ pub fn main() -> ExitCode {
     match cli.command {
         None => start(cli.start),
         Some(Command::Check(file)) => check(file.config),
+        Some(Command::Health(asked)) => health(asked),
         Some(Command::Keygen) => print(&keygen()),
         Some(Command::Schema) => match serde_json::to_string_pretty(&schema()) {
             Ok(text) => print(&text),
@@ -145,6 +165,33 @@ fn check(file: Option<PathBuf>) -> ExitCode {
             fail(&format!("{text}{name}: {count} problem(s)"))
         }
     }
+}
+
+fn health(asked: HealthArgs) -> ExitCode {
+    let address = match asked.address {
+        Some(address) => address,
+        None => match configured_address(asked.file.config) {
+            Ok(address) => address,
+            Err(problems) => return fail(lines("", &problems).trim_end()),
+        },
+    };
+    let mut questions = vec![Question::get("/healthz")];
+    if asked.ready {
+        questions.push(Question::get("/readyz"));
+    }
+    if let Some(model) = asked.model {
+        let key = ProcessEnv.var("OMNIROUTE_CLIENT_KEY");
+        questions.push(Question::completion(&model, key.as_deref()));
+    }
+    health::tell(&address, &questions)
+}
+
+/// Where the configured router is reached from its own machine.
+fn configured_address(file: Option<PathBuf>) -> Result<String, Vec<Problem>> {
+    let origin = Origin::find(file, Overrides::default());
+    let mut seen = origin.read(&Seen::default())?;
+    let loaded = origin.load(&mut seen)?;
+    Ok(welcome::reachable(loaded.config.server.listen))
 }
 
 fn lines(prefix: &str, problems: &[Problem]) -> String {

@@ -43,13 +43,18 @@ pub(crate) fn show(
     }
 }
 
-/// The line to try. A listener on every address is reached over loopback.
-pub(crate) fn example(address: SocketAddr, config: &Config) -> String {
-    let host = match address {
+/// Where a listener is reached from its own machine: one on every address over loopback.
+pub(crate) fn reachable(address: SocketAddr) -> String {
+    match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => format!("127.0.0.1:{}", v4.port()),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => format!("[::1]:{}", v6.port()),
         SocketAddr::V4(_) | SocketAddr::V6(_) => address.to_string(),
-    };
+    }
+}
+
+/// The line to try.
+pub(crate) fn example(address: SocketAddr, config: &Config) -> String {
+    let host = reachable(address);
     let key = if config.api_keys.is_empty() {
         ""
     } else {

@@ -18,6 +18,8 @@
 //! | [`cut`] | a TCP proxy that delays, swallows, resets and refuses to order |
 //! | [`lease`] | a client of session leases |
 //! | [`tokens`] | a token endpoint that rotates, refuses, dawdles and loses to order |
+//! | [`chart`], [`pod`] | the Helm chart as the real helm renders it; its pods as processes |
+//! | [`balancer`] | nginx as `deploy/compose` has it, in front of routers that come and go |
 //!
 //! A helper that finds the world not as a test needs it panics: it is the test
 //! that fails then.
@@ -31,6 +33,8 @@
     reason = "a harness fails by panicking"
 )]
 
+pub mod balancer;
+pub mod chart;
 pub mod client;
 pub mod cluster;
 pub mod config;
@@ -41,6 +45,7 @@ pub mod events;
 pub mod lease;
 pub mod metrics;
 pub mod node;
+pub mod pod;
 pub mod port;
 pub mod redis;
 pub mod redis_cluster;

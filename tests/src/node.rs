@@ -130,13 +130,7 @@ impl Setup {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().unwrap();
-        let log = Log::follow(child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Process {
-            child,
-            log,
-            _dir: Arc::clone(&self.dir),
-        }
+        Process::begin(&mut command, &self.dir)
     }
 
     /// Starts the process and waits until it is ready.
@@ -178,6 +172,17 @@ impl Drop for Process {
 }
 
 impl Process {
+    /// Starts a command whose output is piped and that works in `dir`.
+    pub fn begin(command: &mut Command, dir: &Arc<TempDir>) -> Self {
+        let mut child = command.spawn().unwrap();
+        let log = Log::follow(child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Self {
+            child,
+            log,
+            _dir: Arc::clone(dir),
+        }
+    }
+
     /// Everything it printed.
     pub const fn log(&self) -> &Log {
         &self.log

@@ -117,6 +117,10 @@ impl Metrics {
             tokens: TokenMetrics::default(),
         };
         metrics.register();
+        // There from the start, so that the first one is seen to be more than none.
+        for result in ["applied", "refused"] {
+            drop(metrics.reloads.get_or_create(&ReloadLabels { result }));
+        }
         metrics
     }
 
