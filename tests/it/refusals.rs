@@ -97,7 +97,7 @@ fn config(entry: &Entry, upstream: &Upstream) -> Config {
 }
 
 async fn start(entry: &Entry, upstream: &Upstream) -> Node {
-    let setup = Setup::with(&config(entry, upstream)).env("RUST_LOG", "warn");
+    let setup = Setup::with(&config(entry, upstream));
     let setup = match &entry.now {
         None => setup,
         Some(now) => setup

@@ -287,7 +287,8 @@ pub(crate) fn tell(failure: &Failure, protocol: Protocol) -> ClientError {
         (_, Reason::AuthError) => (503, "upstream_auth_failed"),
         (_, Reason::ServiceNotRunning) => (503, "service_not_running"),
         _ if failure.blame == Blame::Request => request_scoped(failure),
-        (_, Reason::ModelCapacity) if (400..500).contains(&failure.status) => {
+        // Some say with a 429 that they are busy: it is not the client's pace.
+        (_, Reason::ModelCapacity) if matches!(failure.status, 400..=428 | 430..=499) => {
             (failure.status, "model_unavailable")
         }
         (_, Reason::ModelCapacity) => (if messages { 529 } else { 503 }, "server_is_overloaded"),
@@ -312,7 +313,7 @@ fn request_scoped(failure: &Failure) -> (u16, &'static str) {
 
 fn server_side(failure: &Failure, messages: bool) -> (u16, &'static str) {
     match failure.status {
-        504 | 408 => (504, "upstream_timeout"),
+        504 | 408 | 524 => (504, "upstream_timeout"),
         503 => (503, "upstream_unavailable"),
         status @ 400..500 => (status, "upstream_error"),
         _ => (if messages { 500 } else { 502 }, "server_error"),

@@ -219,12 +219,22 @@ pub(super) fn decide(case: &Case<'_>, behind: Option<&Case<'_>>) -> Verdict {
 /// The same failure, of a pool that we share.
 fn relayed(verdict: Verdict) -> Verdict {
     match verdict.blame {
-        Blame::Connection | Blame::Provider | Blame::EgressIp => Verdict {
-            terminal: None,
-            blame: Blame::Model,
-            cooldown: Cooldown::Ladder,
-            ..verdict
-        },
+        Blame::Connection | Blame::Provider | Blame::EgressIp => {
+            let quota = verdict.reason == Reason::QuotaExhausted;
+            Verdict {
+                terminal: None,
+                blame: Blame::Model,
+                cooldown: Cooldown::Ladder,
+                // Whatever is used up there, to us it is a model without room.
+                reason: if quota {
+                    Reason::ModelCapacity
+                } else {
+                    verdict.reason
+                },
+                error_type: verdict.error_type.filter(|_| !quota),
+                ..verdict
+            }
+        }
         Blame::Request | Blame::ProtocolQuirk | Blame::Model | Blame::Router | Blame::Client => {
             verdict
         }

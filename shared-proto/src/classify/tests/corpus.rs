@@ -1,4 +1,6 @@
 //! How many of the recorded refusals are read rightly. The floors only ever rise.
+//! The one left is a stream that breaks after its first output: that nobody else
+//! may be tried is the relay's knowledge, not the classifier's.
 
 use super::super::{BadAnswer, ClassifyRules, UpstreamError, classify, stream_failure};
 use crate::catalogue;
@@ -9,9 +11,9 @@ use crate::hint::tests::BOUNDS;
 use crate::restate;
 
 /// Entries that agree on fallback, scope and terminal state.
-const FLOOR: usize = 107;
+const FLOOR: usize = 117;
 /// Entries in which no account is put out that should stay, which weighs more than the rest.
-const FLOOR_SPARED: usize = 116;
+const FLOOR_SPARED: usize = 118;
 
 /// Relays and subscriptions that the catalogue doesn't have, as an operator would configure them.
 fn profile(provider: &str) -> Profile {

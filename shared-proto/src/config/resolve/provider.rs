@@ -142,7 +142,7 @@ fn one(
             .lenient_stream_end
             .unwrap_or_else(|| base.is_some_and(|base| base.lenient_stream_end)),
         canonical: base.map_or_else(|| ProviderId::from(id), |base| base.id.clone()),
-        reading: reading(file, base),
+        reading: rules::reading(file, base),
         model_families: base.map_or_else(Vec::new, |base| base.model_families.clone()),
         daily_reset: rules::daily_reset(
             file.daily_quota_reset_timezone.as_deref(),
@@ -155,15 +155,6 @@ fn one(
             None => base.and_then(|base| base.egress_bucket_family.clone()),
         },
         token_endpoint: token_endpoint::resolve(file.oauth.as_ref(), base, path, context),
-    }
-}
-
-fn reading(file: &file::Provider, base: Option<&Provider>) -> Reading {
-    let before = base.map(|base| base.reading).unwrap_or_default();
-    Reading {
-        honours_rule_scope: file.honours_rule_scope.unwrap_or(before.honours_rule_scope),
-        full_text_rules: file.full_text_rules.unwrap_or(before.full_text_rules),
-        unsaid_overflow: before.unsaid_overflow,
     }
 }
 

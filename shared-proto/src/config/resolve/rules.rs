@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::file::{self, Marker};
 use super::super::problem::Path;
-use super::super::{DailyReset, ErrorRule};
+use super::super::{DailyReset, ErrorRule, Provider, Reading};
 use super::Context;
 use crate::failure::{Reason, RuleScope};
 use crate::restate::{self, RestateRule};
@@ -51,6 +51,16 @@ fn error_rule(given: file::ErrorRule) -> Option<ErrorRule> {
         reason: given.reason.map_or(Reason::QuotaExhausted, Reason::from),
         cooldown_ms: given.cooldown_ms,
     })
+}
+
+/// How a provider's refusals are read: as the catalogue has it, unless the file says otherwise.
+pub(super) fn reading(file: &file::Provider, base: Option<&Provider>) -> Reading {
+    let before = base.map(|base| base.reading).unwrap_or_default();
+    Reading {
+        honours_rule_scope: file.honours_rule_scope.unwrap_or(before.honours_rule_scope),
+        full_text_rules: file.full_text_rules.unwrap_or(before.full_text_rules),
+        unsaid_overflow: before.unsaid_overflow,
+    }
 }
 
 /// When a day's quota begins anew; `None` where nothing is said.
