@@ -198,6 +198,7 @@ async fn a_store_that_lost_everything_is_told_again() {
     for node in &cluster.nodes {
         uses(&cluster, node, "a.1").await;
     }
+    cluster.redis.kill().await;
     cluster.redis.restart_empty().await;
     eventually("the tokens are stored again", || async {
         let keys = cluster.redis.keys().await;
