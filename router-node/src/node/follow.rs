@@ -6,23 +6,25 @@
 //! its record before the next is read, so the lag that is measured is the lag
 //! that requests see.
 
+mod following;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shared_proto::clock::Millis;
-use shared_proto::leader::Leader;
 use shared_proto::lease::LeaseTable;
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::log::{LogEntry, Logged, Position, TailError};
-use shared_proto::mirror::record::{Record, Unreadable, Why};
+use shared_proto::mirror::record::{Unreadable, Why};
 use shared_proto::mirror::{Snapshot, Unreachable};
-use tokio::sync::Notify;
 use tokio::time::timeout;
+
+pub(crate) use following::Following;
 
 use super::Node;
 use crate::actor::owner::{Heard, Reading, StoreIsBack, Stored};
@@ -36,59 +38,6 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(30);
 const TAIL_DEADLINE: Duration = Duration::from_secs(2);
 /// Waits between tries while the store is away.
 const RETRY: Backoff = Backoff::between(Duration::from_millis(100), Duration::from_secs(2));
-
-/// How the following goes.
-#[derive(Default)]
-pub(crate) struct Following {
-    follows: AtomicBool,
-    lag_ms: AtomicU64,
-    /// Until when somebody leads the coordinators, in ms.
-    led_until: AtomicU64,
-    /// Of whoever led last.
-    epoch: AtomicU64,
-    asked: Notify,
-}
-
-impl Following {
-    /// `known`: the owners began with what the store holds.
-    pub(super) fn begun(known: bool) -> Self {
-        Self {
-            follows: AtomicBool::new(known),
-            ..Self::default()
-        }
-    }
-
-    /// Whether changes made elsewhere arrive here.
-    pub(crate) fn follows(&self) -> bool {
-        self.follows.load(Ordering::Relaxed)
-    }
-
-    /// From the commit of the last change that was applied to its application, ms.
-    pub(crate) fn lag_ms(&self) -> u64 {
-        self.lag_ms.load(Ordering::Relaxed)
-    }
-
-    /// Whether a coordinator leads at `now`, as far as is known here.
-    pub(crate) fn is_led(&self, now: Millis) -> bool {
-        now.as_epoch_ms() < self.led_until.load(Ordering::Relaxed)
-    }
-
-    /// Takes in what is stored of the coordinators' leader. Whether that is
-    /// another than before: a renewal is nobody's news.
-    fn led(&self, stored: Option<&Record>) -> bool {
-        let leader = stored.and_then(|record| Leader::of(record).ok());
-        let (epoch, until) = leader.map_or((0, 0), |leader| {
-            (leader.epoch, leader.expires.as_epoch_ms())
-        });
-        self.led_until.store(until, Ordering::Relaxed);
-        self.epoch.swap(epoch, Ordering::Relaxed) != epoch
-    }
-
-    /// Asks for a snapshot as soon as the store answers.
-    pub(super) fn read_again(&self) {
-        self.asked.notify_one();
-    }
-}
 
 /// How a commit has to expect what can't be read.
 pub(super) const fn expectation(why: &Why) -> Expected {

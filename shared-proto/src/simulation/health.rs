@@ -3,12 +3,17 @@
 //! what the newer record lacks. Messages are late and lost, and the store may
 //! lose its last writes; then the nodes tell it again what they told lately.
 
+mod fate;
+mod owner;
+
 use std::collections::BTreeMap;
+
+use fate::{Fate, Met, failure};
+use owner::Owner;
 
 use super::store::{Kept, Store};
 use super::{Agenda, Dice, named, seeds};
 use crate::clock::Millis;
-use crate::failure::{Blame, Cooldown, Failure, Reason, Terminal};
 use crate::health::{ConnectionHealth, HealthEvent, HealthRules, Outcome};
 use crate::lease::tests::T0;
 use crate::mirror::commit::{Commit, Expected, TransactError};
@@ -32,26 +37,6 @@ const RULES: HealthRules = HealthRules {
     auto_disable_banned: false,
     credential: None,
 };
-
-/// What really happens to the account; each is met by several requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Outage,
-    Refused,
-    Reset,
-    Recovered,
-}
-
-/// One request's experience of a fate.
-#[derive(Clone, Debug)]
-struct Met {
-    /// Which fate.
-    fate: usize,
-    event: HealthEvent,
-    at: Millis,
-    /// What it did to the state it was last applied to.
-    outcome: Option<Outcome>,
-}
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -85,21 +70,6 @@ enum Event {
     Replicate,
 }
 
-#[derive(Default)]
-struct Owner {
-    state: ConnectionHealth,
-    stored: Option<Revision>,
-    pending: Vec<Met>,
-    /// The commit under way, and how many of `pending` it carries.
-    in_flight: Option<(u64, usize)>,
-    acknowledged: Vec<Met>,
-    /// The store went back behind `state`: it is put again.
-    lost: bool,
-    /// What `stored` is made of.
-    lineage: Lineage,
-    life: u64,
-}
-
 /// The fates that were counted in a state, and how.
 type Lineage = Vec<(usize, Outcome)>;
 
@@ -126,79 +96,6 @@ fn lineage_of(known: &BTreeMap<u64, Lineage>, revision: Option<Revision>) -> Lin
 
 fn key() -> Key {
     Key::Health("c1".into())
-}
-
-fn failure(fate: Fate) -> Failure {
-    let terminal = fate == Fate::Refused;
-    Failure {
-        status: if terminal { 401 } else { 503 },
-        reason: Reason::ServerError,
-        blame: Blame::Connection,
-        error_type: None,
-        fallback: true,
-        terminal: terminal.then_some(Terminal::Expired),
-        cooldown: Cooldown::Ladder,
-        hint: None,
-        client_retry_after_ms: None,
-        counts_for_breaker: false,
-        rule: "status".into(),
-        restated: None,
-        upstream_code: None,
-        message: String::new(),
-    }
-}
-
-impl Owner {
-    /// Applies what it met; whether that changed anything.
-    fn apply(&mut self, mut met: Met) -> bool {
-        let step = self.state.step(&met.event, met.at, &RULES);
-        met.outcome = Some(step.outcome);
-        if step.changed {
-            self.state = step.state;
-            self.pending.push(met);
-        }
-        step.changed
-    }
-
-    fn rebase(&mut self, newest: Option<&Record>, lineage: Lineage) {
-        self.in_flight = None;
-        self.stored = newest.map(|record| record.revision);
-        self.state = newest
-            .map(|record| record.decode().unwrap())
-            .unwrap_or_default();
-        self.lineage = lineage;
-        if std::mem::take(&mut self.lost) {
-            let mut again = std::mem::take(&mut self.acknowledged);
-            again.append(&mut self.pending);
-            self.pending = again;
-        }
-        for met in std::mem::take(&mut self.pending) {
-            self.apply(met);
-        }
-    }
-
-    fn committed(&mut self, revision: Revision, lineage: Lineage, now: Millis) {
-        let carried = self.in_flight.take().map_or(0, |(_, carried)| carried);
-        self.stored = Some(revision);
-        self.lineage = lineage;
-        self.lost = false;
-        self.acknowledged.extend(self.pending.drain(..carried));
-        self.acknowledged
-            .retain(|met| met.at.plus(TELL_AGAIN_MS) > now);
-    }
-
-    /// The store went back: what is known here is put again on what it holds,
-    /// or, where another came first, told again.
-    fn rewound(&mut self, newest: Option<&Record>, lineage: Lineage) {
-        let revision = newest.map(|record| record.revision);
-        self.in_flight = None;
-        self.lost = revision != self.stored;
-        if revision < self.stored {
-            self.stored = revision;
-        } else if self.lost {
-            self.rebase(newest, lineage);
-        }
-    }
 }
 
 impl Cluster {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use super::store::each_epoch;
 use super::*;
 use crate::mirror::commit::Change;
 
@@ -91,16 +92,11 @@ impl World {
 
     /// Every revision and epoch; what a node only says of others is dropped.
     fn each_number(&mut self, visit: &mut dyn FnMut(&mut u64)) {
-        let mut epoch = |leader: &mut Leader, visit: &mut dyn FnMut(&mut u64)| {
-            if leader.epoch > 0 {
-                visit(&mut leader.epoch);
-            }
-        };
         visit(&mut self.highest);
-        self.store.each_number(visit, &mut epoch);
+        self.store.each_number(visit);
         for late in self.late.iter_mut().flatten() {
             late.expected.iter_mut().for_each(&mut *visit);
-            epoch(&mut late.leader, visit);
+            each_epoch(&mut late.leader, visit);
         }
         for node in &mut self.nodes {
             (node.highest, node.heard) = (0, None);
@@ -117,7 +113,7 @@ impl World {
                     let mut number = turn.revision.number();
                     visit(&mut number);
                     turn.revision = Revision::new(number);
-                    epoch(&mut turn.leader, visit);
+                    each_epoch(&mut turn.leader, visit);
                 }
             }
         }

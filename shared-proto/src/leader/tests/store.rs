@@ -61,17 +61,13 @@ impl Store {
         })
     }
 
-    /// Visits every revision and, by the other function, every leader.
-    pub(super) fn each_number(
-        &mut self,
-        visit: &mut dyn FnMut(&mut u64),
-        of_leader: &mut dyn FnMut(&mut Leader, &mut dyn FnMut(&mut u64)),
-    ) {
+    /// Visits every revision and every epoch that is known.
+    pub(super) fn each_number(&mut self, visit: &mut dyn FnMut(&mut u64)) {
         visit(&mut self.revision);
         for stored in [&mut self.record, &mut self.before].into_iter().flatten() {
             visit(&mut stored.revision);
             let mut leader: Leader = stored.as_record().decode().unwrap();
-            of_leader(&mut leader, visit);
+            each_epoch(&mut leader, visit);
             stored.body = rmp_serde::to_vec_named(&leader).unwrap().into();
         }
     }
@@ -120,5 +116,12 @@ impl Store {
             revision: Revision::new(self.revision),
             position: Position::new(1, self.revision),
         }])
+    }
+}
+
+/// Visits the epoch of a leader, unless it is a claim's, which is not known.
+pub(super) fn each_epoch(leader: &mut Leader, visit: &mut dyn FnMut(&mut u64)) {
+    if leader.epoch > 0 {
+        visit(&mut leader.epoch);
     }
 }
