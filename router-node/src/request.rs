@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
-use shared_proto::failure::Blame;
 use shared_proto::lease::LeaseCode;
 use shared_proto::protocol::Protocol;
 
@@ -145,11 +144,7 @@ async fn search(
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
-                match failed.failure.blame {
-                    Blame::Provider => picker.provider_failed(after.candidate()),
-                    Blame::Model => picker.only_the_model_failed(after.candidate()),
-                    _ => {}
-                }
+                picker.failed(after.candidate(), failed.failure.blame);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
                 if !fallback {

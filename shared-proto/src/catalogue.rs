@@ -94,14 +94,20 @@ struct Row {
     #[serde(default)]
     aliases: Vec<String>,
     #[serde(default)]
-    honours_rule_scope: bool,
-    #[serde(default)]
-    full_text_rules: bool,
+    own_rules: Vec<OwnRules>,
     #[serde(default)]
     unsaid_overflow: Vec<Unsaid>,
     #[serde(default)]
     model_families: Vec<Family>,
     daily_quota_reset_timezone: Option<String>,
+}
+
+/// What the provider's rules of `classify/quirk.rs` may do.
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+enum OwnRules {
+    HonoursScope,
+    FullText,
 }
 
 /// How a prompt that is too long is refused without a word of it.
@@ -169,8 +175,8 @@ fn built(row: Row) -> Entry {
             Some(described(&row, url, None))
         }),
         reading: Reading {
-            honours_rule_scope: row.honours_rule_scope,
-            full_text_rules: row.full_text_rules,
+            honours_rule_scope: row.own_rules.contains(&OwnRules::HonoursScope),
+            full_text_rules: row.own_rules.contains(&OwnRules::FullText),
             unsaid_overflow: UnsaidOverflow {
                 bare_400: row.unsaid_overflow.contains(&Unsaid::Bare400),
                 empty_answer: row.unsaid_overflow.contains(&Unsaid::EmptyAnswer),

@@ -13,7 +13,7 @@
 
 use crate::clock::Millis;
 use crate::config::{DailyReset, ErrorRule, HintBounds, Reading};
-use crate::failure::{Cooldown, Failure, Profile};
+use crate::failure::{Cooldown, Failure, Profile, ResetHint};
 use crate::hint::document::Document;
 use crate::hint::{self, Answer};
 use crate::restate::{self, RestateRule};
@@ -32,7 +32,7 @@ mod request;
 mod status;
 mod transport;
 
-use decide::{Case, Verdict};
+use decide::{Announced, Case, Verdict};
 use facts::Facts;
 use pattern::Signs;
 
@@ -118,38 +118,52 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
+    let message = match &behind {
+        Some((raw, inner, _)) if inner.message.is_some() => message::compose(status, raw, inner),
+        Some(_) | None => message::compose(status, &document, &facts),
+    };
+    let failure = failure(&case, &verdict, announced, message);
+    Failure {
+        client_retry_after_ms: failure
+            .client_retry_after_ms
+            .or_else(|| restated.as_ref()?.retry_after_ms),
+        restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
+        ..failure
+    }
+}
+
+/// The verdict, with the announcement as far as it means something.
+fn failure(
+    case: &Case<'_>,
+    verdict: &Verdict,
+    announced: Option<ResetHint>,
+    message: String,
+) -> Failure {
     let hint = announced
-        .filter(|_| verdict.heals() && !verdict.no_hint)
-        .and_then(|hint| hint::bounded(hint, verdict.reason, rules.hint_bounds));
+        .filter(|_| verdict.heals() && verdict.announced != Announced::Meaningless)
+        .and_then(|hint| hint::bounded(hint, verdict.reason, case.rules.hint_bounds));
+    let better = hint.is_some() && verdict.announced == Announced::Better;
     let cooldown = match verdict.cooldown {
         // The announced time is better than a guess, and the ladder is what it may replace.
-        Cooldown::Fixed(_) if hint.is_some() && !verdict.exact => Cooldown::Ladder,
+        Cooldown::Fixed(_) if better => Cooldown::Ladder,
         other @ (Cooldown::None | Cooldown::Ladder | Cooldown::Fixed(_) | Cooldown::Streak) => {
             other
         }
     };
     Failure {
-        status,
+        status: case.status,
         reason: verdict.reason,
         blame: verdict.blame,
         error_type: verdict.error_type,
         fallback: verdict.fallback,
         terminal: verdict.terminal,
         cooldown,
-        client_retry_after_ms: hint
-            .as_ref()
-            .map(|hint| hint.wait_ms)
-            .or_else(|| restated.as_ref()?.retry_after_ms),
-        counts_for_breaker: counts_for_breaker(&case, &verdict),
+        client_retry_after_ms: hint.as_ref().map(|hint| hint.wait_ms),
+        counts_for_breaker: counts_for_breaker(case, verdict),
         rule: verdict.rule.to_owned(),
-        restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
-        upstream_code: facts.upstream_code(),
-        message: match &behind {
-            Some((raw, inner, _)) if inner.message.is_some() => {
-                message::compose(status, raw, inner)
-            }
-            Some(_) | None => message::compose(status, &document, &facts),
-        },
+        restated: None,
+        upstream_code: case.facts.upstream_code(),
+        message,
         hint,
     }
 }

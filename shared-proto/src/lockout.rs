@@ -86,6 +86,15 @@ struct Torn {
     last_at: Millis,
 }
 
+/// A failure as a model met it.
+#[derive(Clone, Copy)]
+struct Met<'e> {
+    started_at: Millis,
+    now: Millis,
+    model: &'e str,
+    failure: &'e Failure,
+}
+
 // === reading ===
 
 impl ModelLockouts {
@@ -138,7 +147,15 @@ impl ModelLockouts {
                 model,
                 failure,
                 after_output,
-            } => self.failed((*started_at, now), model, failure, *after_output, rules),
+            } => {
+                let met = Met {
+                    started_at: *started_at,
+                    now,
+                    model,
+                    failure,
+                };
+                self.failed(met, *after_output, rules)
+            }
             LockoutEvent::Succeeded {
                 started_at,
                 model,
@@ -149,39 +166,31 @@ impl ModelLockouts {
         }
     }
 
-    fn failed(
-        &self,
-        (started_at, now): (Millis, Millis),
-        model: &str,
-        failure: &Failure,
-        after_output: bool,
-        rules: &LockoutRules,
-    ) -> Step {
-        if failure.blame != Blame::Model || model.trim().is_empty() {
+    fn failed(&self, met: Met<'_>, after_output: bool, rules: &LockoutRules) -> Step {
+        let failure = met.failure;
+        if failure.blame != Blame::Model || met.model.trim().is_empty() {
             return self.kept(Outcome::Nothing);
         }
-        if self.renewed_at.is_some_and(|at| started_at <= at) {
+        if self.renewed_at.is_some_and(|at| met.started_at <= at) {
             return self.kept(Outcome::Stale);
         }
         if failure.cooldown == Cooldown::None {
             return self.kept(Outcome::Nothing);
         }
-        if after_output && failure.status >= 500 {
-            let (torn, again) = self.torn(model, (started_at, now));
-            return match torn {
-                Some(mut torn) if again => {
-                    torn.torn.remove(&scope::exact(model));
-                    let step = torn.locked_by((started_at, now), model, failure, rules);
-                    Step {
-                        changed: true,
-                        ..step
-                    }
-                }
-                Some(torn) => torn.into_step(Outcome::Noted),
-                None => self.kept(Outcome::Stale),
-            };
+        if !after_output || failure.status < 500 {
+            return self.locked_by(met, rules);
         }
-        self.locked_by((started_at, now), model, failure, rules)
+        match self.torn(met.model, (met.started_at, met.now)) {
+            (Some(mut torn), true) => {
+                torn.torn.remove(&scope::exact(met.model));
+                Step {
+                    changed: true,
+                    ..torn.locked_by(met, rules)
+                }
+            }
+            (Some(torn), false) => torn.into_step(Outcome::Noted),
+            (None, _) => self.kept(Outcome::Stale),
+        }
     }
 
     /// The next break of a stream of `model`, and whether it is one too many.
@@ -209,13 +218,13 @@ impl ModelLockouts {
         (Some(state), count >= TORN_MAX)
     }
 
-    fn locked_by(
-        &self,
-        (started_at, now): (Millis, Millis),
-        model: &str,
-        failure: &Failure,
-        rules: &LockoutRules,
-    ) -> Step {
+    fn locked_by(&self, met: Met<'_>, rules: &LockoutRules) -> Step {
+        let Met {
+            started_at,
+            now,
+            model,
+            failure,
+        } = met;
         let (key, scope) = scope::of(model, failure, &rules.families);
         let before = self.entries.get(&key);
         let announced = failure.hint.as_ref().map(|hint| hint.wait_ms);

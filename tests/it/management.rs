@@ -307,13 +307,11 @@ async fn each_failure_that_marks_a_connection_has_a_type() {
     for (reply, word) in [
         (Reply::error(403, "no"), "auth_error"),
         (Reply::error(408, "late"), "server_error"),
-        (Reply::error(529, "overloaded"), "model_capacity"),
         (Reply::error(418, "odd"), "unknown"),
         (Reply::limited(60), "rate_limited"),
         (Reply::error(500, "boom"), "server_error"),
         (Reply::error(401, "no such key"), "unauthorized"),
         (Reply::nothing(Finish::Reset), "server_error"),
-        (Reply::sse().end(Finish::Close), "server_error"),
     ] {
         let upstream = Upstream::start().await;
         let config = all_providers(&upstream.url(), &["a"], &json!({})).no_waiting();
@@ -328,5 +326,23 @@ async fn each_failure_that_marks_a_connection_has_a_type() {
         node.post("/v1/chat/completions", &body).send().await;
         let a = node.connection("chat-a").await;
         assert_eq!(a["lastErrorType"], word, "{what}: {a}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_the_models_marks_the_model() {
+    for (reply, reason) in [
+        (Reply::error(529, "overloaded"), "model_capacity"),
+        (Reply::sse().end(Finish::Close), "server_error"),
+    ] {
+        let upstream = Upstream::start().await;
+        let config = all_providers(&upstream.url(), &["a"], &json!({})).no_waiting();
+        let node = Node::start(&config).await;
+        upstream.script("chat-a", [reply]);
+        let body = Dialect::Chat.ask(false);
+        node.post("/v1/chat/completions", &body).send().await;
+        let a = node.connection("chat-a").await;
+        assert_eq!(a["connectionStatus"], "healthy", "{a}");
+        assert_eq!(a["lockouts"][0]["reason"], reason, "{a}");
     }
 }

@@ -191,9 +191,10 @@ impl After {
         );
         events.tell(&self.candidate, durable).await;
         let slot = &self.candidate.slot;
-        let until = match failure.blame {
-            Blame::Model => slot.locked(&self.candidate.model, self.request.worker.now()),
-            _ => slot.cell.health().cooldown_until,
+        let until = if failure.blame == Blame::Model {
+            slot.locked(&self.candidate.model, self.request.worker.now())
+        } else {
+            slot.cell.health().cooldown_until
         };
         let attempt = Attempt {
             outcome: "failed",

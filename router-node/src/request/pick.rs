@@ -9,6 +9,7 @@ use std::sync::Arc;
 use shared_proto::breaker::Admission;
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
+use shared_proto::failure::Blame;
 use shared_proto::health::Blocked;
 use shared_proto::id::ConnectionId;
 use shared_proto::pick::ExclusionReason;
@@ -106,8 +107,18 @@ impl<'a> Picker<'a> {
         }
     }
 
+    /// Leaves alone what the failure of `candidate` was charged to, for the rest
+    /// of the request.
+    pub(crate) fn failed(&mut self, candidate: &Candidate, blame: Blame) {
+        if blame == Blame::Provider {
+            self.provider_failed(candidate);
+        } else if blame == Blame::Model {
+            self.only_the_model_failed(candidate);
+        }
+    }
+
     /// A failure of the provider as a whole: its other connections would fail alike.
-    pub(crate) fn provider_failed(&mut self, candidate: &Candidate) {
+    fn provider_failed(&mut self, candidate: &Candidate) {
         for (place, target) in self.targets.list.iter().enumerate() {
             if Arc::ptr_eq(&target.provider, &candidate.provider) {
                 self.skipped.push(place);
@@ -131,7 +142,7 @@ impl<'a> Picker<'a> {
     }
 
     /// What failed was the model: the connection may still serve another one.
-    pub(crate) fn only_the_model_failed(&mut self, candidate: &Candidate) {
+    fn only_the_model_failed(&mut self, candidate: &Candidate) {
         let id = &candidate.slot.connection.id;
         self.tried.retain(|tried| tried != id);
         self.tried_with

@@ -80,10 +80,19 @@ pub(super) struct Verdict {
     pub cooldown: Cooldown,
     /// Whether the provider's breaker may count it.
     pub breaker: bool,
-    /// The cooldown holds whatever is announced.
-    pub exact: bool,
-    /// What is announced beside it is meaningless.
-    pub no_hint: bool,
+    /// What an announced time beside it is worth.
+    pub announced: Announced,
+}
+
+/// What an announced time is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// More than the rule's own.
+    Better,
+    /// Less: the rule's own holds.
+    Worse,
+    /// Nothing.
+    Meaningless,
 }
 
 impl Verdict {
@@ -98,8 +107,7 @@ impl Verdict {
             terminal: None,
             cooldown: Cooldown::Ladder,
             breaker: true,
-            exact: false,
-            no_hint: false,
+            announced: Announced::Better,
         }
     }
 
@@ -138,13 +146,13 @@ impl Verdict {
     /// Rests `ms`, whatever is announced.
     pub(super) const fn for_exactly_ms(mut self, ms: u64) -> Self {
         self.cooldown = Cooldown::Fixed(ms);
-        self.exact = true;
+        self.announced = Announced::Worse;
         self
     }
 
     /// Takes no announcement.
     pub(super) const fn without_hint(mut self) -> Self {
-        self.no_hint = true;
+        self.announced = Announced::Meaningless;
         self
     }
 

@@ -8,8 +8,8 @@
 //!
 //! A row is about refusals with one of its statuses that show all its signs.
 //! Texts are looked for in the code and type only, unless the catalogue's
-//! `fullTextRules` opens the whole text to the provider's rows. The reason and
-//! the rest hold; what is charged holds only under `honoursRuleScope`.
+//! `ownRules: [fullText]` opens the whole text to the provider's rows. The reason
+//! and the rest hold; what is charged holds only with `honoursScope` there.
 
 use super::decide::{Case, Verdict};
 use super::families;

@@ -10,6 +10,14 @@ const BAD_STATUS: &[&str] = &["bad_response_status_code"];
 /// A canned sentence beside the status that the relay's upstream sent. What
 /// went wrong went wrong there, for this model; our account at the relay is fine.
 pub(super) fn passed_on(case: &Case<'_>) -> Option<Verdict> {
+    if case.status == 429
+        && case.says(families::RELAY_BUSY)
+        && case.facts.is_any(families::RELAY_LIMIT_WORDS)
+    {
+        // The sentence is canned, the code is what it heard.
+        let verdict = Verdict::new("relay-limit", Reason::RateLimitExceeded, Blame::Model);
+        return Some(verdict.typed(ErrorType::RateLimited));
+    }
     if !case.facts.is_any(BAD_STATUS) {
         return None;
     }

@@ -203,6 +203,9 @@ pub(in crate::classify) const RELAY_MONEY_WORDS: &[&str] = &[
     "arrearage",
 ];
 
+/// Codes by which relays pass on a limit.
+pub(in crate::classify) const RELAY_LIMIT_WORDS: &[&str] = &["rate_limit_exceeded"];
+
 /// What relays say whatever happened behind them.
 pub(in crate::classify) const RELAY_BUSY: Family = Family::new(&[
     Has("饱和"),

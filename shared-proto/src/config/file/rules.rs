@@ -18,7 +18,7 @@ pub(crate) struct ErrorRule {
     /// What the failure is charged to.
     #[schemars(required)]
     pub(crate) scope: Option<RuleScopeName>,
-    /// Its reason. Default quota_exhausted.
+    /// Its reason. Default `quota_exhausted`.
     pub(crate) reason: Option<RuleReason>,
     /// How long what it is charged to rests, ms. Default: the ladder, or what the upstream announces.
     #[schemars(range(min = 0, max = 86_400_000), extend("x-exact" = true))]
