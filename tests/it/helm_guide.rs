@@ -384,13 +384,20 @@ async fn secrets_are_named_and_never_made() {
         let chart = Chart::of(values).await;
         assert!(chart.all("Secret").is_empty(), "{values}");
         for (name, spec) in pods(&chart) {
-            for one in spec["containers"][0]["env"].as_array().into_iter().flatten() {
+            for one in spec["containers"][0]["env"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 let value = one["value"].as_str().unwrap_or_default();
                 let plain = value.contains('@') && !value.contains("$(REDIS_PASSWORD)@");
                 assert!(!plain, "{name}: {one}");
                 let secret = ["KEY", "TOKEN", "PASSWORD"];
                 if secret.iter().any(|word| text(&one["name"]).contains(word)) {
-                    assert!(one["valueFrom"]["secretKeyRef"].is_object(), "{name}: {one}");
+                    assert!(
+                        one["valueFrom"]["secretKeyRef"].is_object(),
+                        "{name}: {one}"
+                    );
                 }
             }
         }
