@@ -383,16 +383,23 @@ async fn secrets_are_named_and_never_made() {
     for values in VALUES {
         let chart = Chart::of(values).await;
         assert!(chart.all("Secret").is_empty(), "{values}");
-        for object in chart
-            .objects
-            .iter()
-            .filter(|one| one["kind"] != "ConfigMap")
-        {
-            let text = object.to_string();
-            assert!(
-                !text.contains("hunter2") && !text.contains("password\":\""),
-                "{text}"
-            );
+        for (name, spec) in pods(&chart) {
+            for one in spec["containers"][0]["env"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                let value = one["value"].as_str().unwrap_or_default();
+                let plain = value.contains('@') && !value.contains("$(REDIS_PASSWORD)@");
+                assert!(!plain, "{name}: {one}");
+                let secret = ["KEY", "TOKEN", "PASSWORD"];
+                if secret.iter().any(|word| text(&one["name"]).contains(word)) {
+                    assert!(
+                        one["valueFrom"]["secretKeyRef"].is_object(),
+                        "{name}: {one}"
+                    );
+                }
+            }
         }
     }
 }
