@@ -50,7 +50,8 @@ async fn every_failure_of_the_account_or_server_moves_on() {
         (Reply::error(502, "boom"), "cooling_down"),
         (Reply::error(503, "busy"), "cooling_down"),
         (Reply::error(504, "late"), "cooling_down"),
-        (Reply::error(529, "overloaded"), "cooling_down"),
+        // Only the model has no room.
+        (Reply::error(529, "overloaded"), "healthy"),
         (Reply::error(408, "late"), "cooling_down"),
         (Reply::error(401, "invalid api key"), "terminal"),
         (Reply::error(402, "payment required"), "terminal"),

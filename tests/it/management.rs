@@ -312,6 +312,7 @@ async fn each_failure_that_marks_a_connection_has_a_type() {
         (Reply::error(500, "boom"), "server_error"),
         (Reply::error(401, "no such key"), "unauthorized"),
         (Reply::nothing(Finish::Reset), "server_error"),
+        (Reply::sse().end(Finish::Close), "server_error"),
     ] {
         let upstream = Upstream::start().await;
         let config = all_providers(&upstream.url(), &["a"], &json!({})).no_waiting();
@@ -331,9 +332,12 @@ async fn each_failure_that_marks_a_connection_has_a_type() {
 
 #[tokio::test]
 async fn what_is_the_models_marks_the_model() {
+    let choice = json!({"index": 0, "finish_reason": "stop",
+        "message": {"role": "assistant", "content": ""}});
+    let empty = json!({"object": "chat.completion", "choices": [choice]});
     for (reply, reason) in [
         (Reply::error(529, "overloaded"), "model_capacity"),
-        (Reply::sse().end(Finish::Close), "server_error"),
+        (Reply::json(200, &empty), "server_error"),
     ] {
         let upstream = Upstream::start().await;
         let config = all_providers(&upstream.url(), &["a"], &json!({})).no_waiting();
