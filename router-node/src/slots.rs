@@ -131,10 +131,8 @@ impl Slots {
         if self.mirror.health() == Health::Up {
             match timeout(DEADLINE, self.mirror.take(take(limit.cap))).await {
                 Ok(Ok(Taken::Held { .. })) => {
-                    self.porter.do_send(Holds {
-                        place: ticket.place.clone(),
-                    });
-                    return Asked::Held;
+                    let holds = self.porter.send(Holds(take(limit.cap)));
+                    return holds.await.unwrap_or(Asked::Uncounted);
                 }
                 Ok(Ok(Taken::Full { ahead })) => return Asked::Full { ahead },
                 Ok(Ok(Taken::Fenced { .. }) | Err(HoldError::Refused(_))) => {

@@ -169,12 +169,29 @@ fn choose(mut found: Vec<Found>) -> Option<ResetHint> {
             .get(i)
             .map(|f| (f.rank, !f.relative, u64::MAX.saturating_sub(f.wait_ms)))
     })?;
-    let best = found.swap_remove(best);
+    let best = found.swap_remove(rounded_down(best, &found));
     Some(ResetHint {
         wait_ms: finer(best.wait_ms, &found),
         source: best.source,
         field: best.field,
     })
+}
+
+/// Of equals, waits up to a second apart are one moment, rounded up by one and
+/// down by the other, so the shorter is as true; finer times are added to it.
+fn rounded_down(best: usize, found: &[Found]) -> usize {
+    let Some(longest) = found.get(best) else {
+        return best;
+    };
+    let twin = |(_, f): &(usize, &Found)| {
+        f.rank == longest.rank
+            && f.relative == longest.relative
+            && f.wait_ms <= longest.wait_ms
+            && longest.wait_ms.saturating_sub(f.wait_ms) <= 1000
+    };
+    let twins = found.iter().enumerate().filter(twin);
+    let shortest = twins.min_by_key(|(_, f)| f.wait_ms);
+    shortest.map_or(best, |(at, _)| at)
 }
 
 /// Whole seconds are often a truncated copy of a time that the prose gives in full.

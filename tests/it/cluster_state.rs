@@ -203,7 +203,10 @@ async fn every_node_knows_who_lives() {
     for node in &cluster.nodes {
         let nodes = eventually("all three are listed", || async {
             let nodes = node.admin_get("/api/nodes").await;
-            (ids(&nodes) == ["node-0", "node-1", "node-2"]).then_some(nodes)
+            // An address is known once the node listens.
+            let rows = nodes["nodes"].as_array().unwrap();
+            let listen = rows.iter().all(|row| row["address"].is_string());
+            (listen && ids(&nodes) == ["node-0", "node-1", "node-2"]).then_some(nodes)
         })
         .await;
         assert_eq!(

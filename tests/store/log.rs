@@ -5,7 +5,7 @@ use cluster_tests::redis::{Redis as Server, Setup};
 use cluster_tests::wait::{SOON, eventually, within};
 use shared_proto::clock::Millis;
 use shared_proto::mirror::Mirror;
-use shared_proto::mirror::commit::{Change, Commit, Expected};
+use shared_proto::mirror::commit::{Change, Commit, Expected, Guard, TransactError};
 use shared_proto::mirror::log::{Tail, TailError};
 use shared_proto::mirror::record::Revision;
 use shared_proto::mirror::redis::Options;
@@ -142,6 +142,39 @@ async fn a_log_that_somebody_emptied_is_a_gap_for_who_missed_it() {
     let next = create(&mirror, "c").await;
     assert_eq!(tail.next().await.unwrap().position, next.position);
     assert!(mirror.tail(nothing).await.is_err());
+}
+
+/// Old entries go, the newest stays whatever its age, and only while the guard
+/// holds.
+#[tokio::test]
+async fn a_trim_takes_what_is_old_if_its_guard_holds() {
+    let server = Server::start().await;
+    let mirror = open(&server.url(), patient()).await;
+    assert_eq!(mirror.trim(0, None).await, Ok(0), "there is nothing yet");
+    let one = create(&mirror, "a").await;
+    let two = create(&mirror, "b").await;
+    let last = create(&mirror, "c").await;
+    let guard = |revision| {
+        Some(Guard {
+            key: key("a"),
+            revision,
+        })
+    };
+    assert_eq!(mirror.trim(600_000, guard(one.revision)).await, Ok(0));
+    let refused = mirror.trim(0, guard(two.revision)).await;
+    assert!(
+        matches!(&refused, Err(TransactError::Conflict { newest, .. }) if newest.len() == 1),
+        "{refused:?}"
+    );
+    let mut late = mirror.tail(one.position).await.unwrap();
+    assert_eq!(late.next().await.unwrap().position, two.position);
+    assert_eq!(mirror.trim(0, guard(one.revision)).await, Ok(2));
+    assert_eq!(mirror.trim(0, guard(one.revision)).await, Ok(0));
+    assert_eq!(mirror.tail(one.position).await.err(), Some(TailError::Gap));
+    let mut tail = mirror.tail(last.position).await.unwrap();
+    let next = create(&mirror, "d").await;
+    assert_eq!(tail.next().await.unwrap().position, next.position);
+    assert_eq!(mirror.snapshot().await.unwrap().records.len(), 4);
 }
 
 #[tokio::test]

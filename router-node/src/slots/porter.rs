@@ -188,18 +188,27 @@ impl Actor for Porter {
     type Context = Context<Self>;
 }
 
-/// A request has a slot by the store.
+/// The store gave a request a slot. It is to wait all the same while as many
+/// are in use here: some by the share, of which the store has not heard yet.
 #[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct Holds {
-    pub(super) place: Place,
-}
+#[rtype(result = "Asked")]
+pub(super) struct Holds(pub(super) Take);
 
 impl Handler<Holds> for Porter {
-    type Result = ();
+    type Result = MessageResult<Holds>;
 
-    fn handle(&mut self, Holds { place }: Holds, ctx: &mut Context<Self>) {
-        self.holds(place, ctx);
+    fn handle(&mut self, Holds(take): Holds, ctx: &mut Context<Self>) -> Self::Result {
+        let place = Place {
+            pool: take.pool.clone(),
+            holder: take.holder.clone(),
+        };
+        MessageResult(match self.here.take(take, self.mirror.now()) {
+            Ok(Taken::Full { ahead }) => Asked::Full { ahead },
+            Ok(Taken::Held { .. } | Taken::Fenced { .. }) | Err(_) => {
+                self.holds(place, ctx);
+                Asked::Held
+            }
+        })
     }
 }
 
