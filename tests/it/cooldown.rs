@@ -403,12 +403,16 @@ async fn cooldowns_hold_after_a_kill_under_load() {
     }
     upstream.script("c4", [Reply::error(401, "invalid api key")]);
     let mut node = Node::start(&config).await;
-    let load: Vec<_> = (0..300)
+    let mut load: Vec<_> = (0..300)
         .map(|n| {
             let body = Dialect::Chat.request(&format!("m{}", n % 12), false);
             tokio::spawn(node.post("/v1/chat/completions", &body).try_send())
         })
         .collect();
+    // Who has been told of a failure can rely on it.
+    for told in load.drain(..12) {
+        told.await.unwrap().unwrap();
+    }
     let statuses = ["c0", "c2", "c4", "c6", "c8", "c10"];
     for id in statuses {
         let wanted = if id == "c4" {

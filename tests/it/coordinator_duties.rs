@@ -145,7 +145,11 @@ async fn a_coordinator_has_nothing_to_do_beside_an_embedded_store() {
     let mut process = Setup::of("coordinator", &Config::new()).spawn();
     let status = process.exit(Duration::from_secs(20)).await;
     assert_eq!(status.code(), Some(2));
-    assert!(process.log().text().contains("nothing to coordinate"));
+    eventually("it says why", || async {
+        let text = process.log().text();
+        text.contains("nothing to coordinate").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
