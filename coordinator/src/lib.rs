@@ -43,6 +43,7 @@ use shared_proto::config::{Config, Env, Problem, RedisUrl, StoreUrl};
 pub use duty::Configured;
 pub use lead::{Board, Work, alone};
 pub use metrics::Metrics;
+pub use pause::Backoff;
 
 #[cfg(test)]
 mod tests;

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 /// Waits that double, between two bounds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     longest: Duration,
 }
 
 impl Backoff {
     /// From `first` on, at most `longest`.
-    pub(crate) const fn between(first: Duration, longest: Duration) -> Self {
+    pub const fn between(first: Duration, longest: Duration) -> Self {
         Self { first, longest }
     }
 
     /// The wait after `failures` earlier failures in a row.
-    pub(crate) fn after(self, failures: u32) -> Duration {
+    pub fn after(self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.min(16)).unwrap_or(1);
         self.first.saturating_mul(factor).min(self.longest)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub(crate) use coordinator::Backoff;
 use tokio::time::Instant;
 
 /// As good as never.
@@ -20,26 +21,6 @@ pub(crate) fn after(at: Instant, wait: Duration) -> Instant {
     at.checked_add(wait)
         .or_else(|| at.checked_add(NEVER))
         .unwrap_or(at)
-}
-
-/// Waits that double, between two bounds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-}
-
-impl Backoff {
-    /// From `first` on, at most `longest`.
-    pub(crate) const fn between(first: Duration, longest: Duration) -> Self {
-        Self { first, longest }
-    }
-
-    /// The wait after `failures` earlier failures in a row.
-    pub(crate) fn after(self, failures: u32) -> Duration {
-        let factor = 1_u32.checked_shl(failures.min(16)).unwrap_or(1);
-        self.first.saturating_mul(factor).min(self.longest)
-    }
 }
 
 /// Somewhere between half of `wait` and one and a half times as long, so that
