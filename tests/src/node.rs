@@ -22,10 +22,17 @@ use crate::wait::{SOON, eventually, within};
 
 pub use log::{Log, field};
 
-/// The path of a binary of this workspace, beside the running test.
+/// The path of a binary of this workspace: beside the running program, or
+/// above the `deps` of a running test.
 pub fn binary(name: &str) -> PathBuf {
     let me = std::env::current_exe().unwrap();
-    let path = me.ancestors().nth(2).unwrap().join(name);
+    let beside = me.parent().unwrap();
+    let profile = if beside.ends_with("deps") {
+        beside.parent().unwrap()
+    } else {
+        beside
+    };
+    let path = profile.join(name);
     assert!(
         path.exists(),
         "{} is not there: build the workspace first (scripts/test does)",

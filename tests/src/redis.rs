@@ -310,6 +310,16 @@ impl Redis {
         value.trim().parse().unwrap()
     }
 
+    /// Scripts that clients have called so far.
+    pub async fn scripts(&self) -> i64 {
+        let text = self.call(&["INFO", "commandstats"]).await.text();
+        let called = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
+            rest.split(',').next()?.parse::<i64>().ok()
+        });
+        called.sum()
+    }
+
     /// All keys.
     pub async fn keys(&self) -> Vec<String> {
         let keys = self.call(&["KEYS", "*"]).await.array();

@@ -2,6 +2,7 @@
 //! prints one line of JSON; and turns many such lines into the table of results.
 
 mod chunked;
+mod cluster;
 mod connection;
 mod load;
 mod measurement;
@@ -35,6 +36,8 @@ struct Cli {
 enum Command {
     /// Run one scenario and print its measurement as a line of JSON; fails if an answer was wrong
     Run(Run),
+    /// Start nodes on one Redis and print a table of what that costs and how quickly they agree
+    Cluster(Cluster),
     /// Print COUNT free ports of 127.0.0.1
     Ports { count: u8 },
     /// Print the table made from the lines of `run`
@@ -63,10 +66,23 @@ struct Run {
     seconds: u64,
 }
 
+#[derive(Args)]
+struct Cluster {
+    /// The mock upstream.
+    #[arg(long)]
+    upstream: SocketAddr,
+    /// How long each measurement of traffic lasts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
+    seconds: u64,
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => run.execute().await,
+        Command::Cluster(cluster) => {
+            cluster::run(cluster.upstream, Duration::from_secs(cluster.seconds)).await
+        }
         Command::Ports { count } => print_ports(count),
         Command::Report { file } => print_report(&file),
     };
