@@ -23,6 +23,7 @@ mod moment;
 pub(crate) mod text;
 
 use document::Document;
+use duration::{Decimal, SECOND};
 
 /// An upstream's refusal as it came in.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,16 @@ pub fn reset_hint(
 ) -> Option<ResetHint> {
     let document = Document::read(answer);
     bounded(announcement(answer, &document, now)?, reason, bounds)
+}
+
+/// What a `Retry-After` of any endpoint asks to wait at `now`, ms: seconds, or
+/// an HTTP date that is still to come. `None` when it says neither.
+pub fn retry_after_ms(value: &str, now: Millis) -> Option<u64> {
+    if let Some(seconds) = Decimal::exact(value.trim()) {
+        return Some(seconds.millis(SECOND));
+    }
+    let wait = moment::http_date(value)?.since(now);
+    (wait > 0).then_some(wait)
 }
 
 /// Fits an announcement to the reason it is used for.

@@ -9,6 +9,7 @@ use http::header::{
 use http::{HeaderMap, Method, Request, Uri};
 use secrecy::{ExposeSecret, SecretString};
 use shared_proto::clock::Millis;
+use shared_proto::hint::retry_after_ms;
 use shared_proto::token::{Answer, CALL_MS, read_answer, request};
 use tokio::time::timeout;
 
@@ -45,7 +46,7 @@ pub(super) async fn call(
     match answered {
         Ok(answer) => {
             let status = answer.status().as_u16();
-            let wait_ms = asked_wait(answer.headers());
+            let wait_ms = asked_wait(answer.headers(), sent_at);
             let read = read_answer(status, answer.body(), refresh, sent_at);
             (read, wait_ms)
         }
@@ -72,10 +73,9 @@ fn grant(setup: &Setup, refresh: &SecretString) -> Option<Request<Bytes>> {
     Some(request)
 }
 
-/// `Retry-After` in seconds; a date is not worth the trouble here.
-fn asked_wait(headers: &HeaderMap) -> Option<u64> {
+/// What `Retry-After` asks to wait, ms; a second at least.
+fn asked_wait(headers: &HeaderMap, now: Millis) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let seconds: u64 = text.trim().parse().ok()?;
-    let wait = limit(seconds.max(1).saturating_mul(1000));
+    let wait = limit(retry_after_ms(text, now)?.max(1000));
     u64::try_from(wait.as_millis()).ok()
 }

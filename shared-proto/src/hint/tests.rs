@@ -4,7 +4,7 @@
 //! `x-ratelimit-reset` is relative, 60000), HNT-08 (the cap is the bound of the
 //! reason, so 48 h stay 48 h), HNT-12 (units may be spelled out, 18000000).
 
-use super::{Answer, reset_hint};
+use super::{Answer, reset_hint, retry_after_ms};
 use crate::clock::Millis;
 use crate::config::HintBounds;
 use crate::failure::{HintSource, Reason, ResetHint};
@@ -340,4 +340,20 @@ fn bounds_and_reasons() {
     assert_eq!(wait(Reason::ServerError), Some(BOUNDS.rate_limit_ms));
     assert_eq!(wait(Reason::AuthError), None);
     assert_eq!(wait(Reason::NotFound), None);
+}
+
+#[test]
+fn a_retry_after_alone() {
+    let now = Millis::from_epoch_ms(1_445_412_480_000); // 2015-10-21 07:28 UTC
+    for (value, wait) in [
+        ("30", Some(30_000)),
+        (" 2.5 ", Some(2_500)),
+        ("Wed, 21 Oct 2015 07:28:30 GMT", Some(30_000)),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", None),
+        ("Wed, 21 Oct 2015 07:27:00 GMT", None),
+        ("soon", None),
+        ("", None),
+    ] {
+        assert_eq!(retry_after_ms(value, now), wait, "{value:?}");
+    }
 }
