@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::token::{Generation, LeaseId, OwnerHash};
 use crate::clock::Millis;
 use crate::id::{ApiKeyId, ConnectionId, ProviderId};
-use crate::mirror::key;
+
+use crate::mirror::key::{self, Key};
 use crate::mirror::record::Body;
 
 /// How long an owner's record is kept after its lease ended, ms: a release can
@@ -234,4 +235,29 @@ impl Body for Lease {
 impl Body for Bound {
     const KIND: &'static str = key::BOUND;
     const VERSION: u16 = 1;
+}
+
+/// Whose record of leases a key names; the other kinds are nothing to them.
+pub(super) enum Subject<'k> {
+    /// [`Lease`]'s.
+    Owner(OwnerHash),
+    /// [`Bound`]'s.
+    Connection(&'k ConnectionId),
+}
+
+impl<'k> Subject<'k> {
+    pub(super) fn of(key: &'k Key) -> Option<Self> {
+        match key {
+            Key::Lease(hash) => OwnerHash::parse(hash).map(Self::Owner),
+            Key::Bound(connection) => Some(Self::Connection(connection)),
+            Key::Health(_)
+            | Key::Lockout(_)
+            | Key::Breaker(_)
+            | Key::Pin(_)
+            | Key::Token(_)
+            | Key::Refresh(_)
+            | Key::Leader
+            | Key::Other(_) => None,
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Bound, Lease};
+use super::record::{Bound, Lease, Subject};
 use super::table::LeaseTable;
 use super::token::OwnerHash;
 use crate::clock::Millis;
@@ -108,41 +108,23 @@ impl<'t> Seen<'t> {
     /// The answer to a load, or one record that a conflict told. A key of
     /// another kind is ignored.
     pub fn record(&mut self, key: &Key, record: Option<&Record>) {
-        match key {
-            Key::Lease(hash) => {
-                if let Some(owner) = OwnerHash::parse(hash) {
-                    self.leases.insert(owner, Stored::of(record));
-                }
+        match Subject::of(key) {
+            Some(Subject::Owner(owner)) => {
+                self.leases.insert(owner, Stored::of(record));
             }
-            Key::Bound(connection) => self.bound_is(connection, Stored::of(record)),
-            Key::Health(_)
-            | Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Leader
-            | Key::Other(_) => {}
+            Some(Subject::Connection(connection)) => self.bound_is(connection, Stored::of(record)),
+            None => {}
         }
     }
 
     /// The answer to a load that found something unreadable.
     pub fn unreadable(&mut self, key: &Key) {
-        match key {
-            Key::Lease(hash) => {
-                if let Some(owner) = OwnerHash::parse(hash) {
-                    self.leases.insert(owner, Stored::Unreadable);
-                }
+        match Subject::of(key) {
+            Some(Subject::Owner(owner)) => {
+                self.leases.insert(owner, Stored::Unreadable);
             }
-            Key::Bound(connection) => self.bound_is(connection, Stored::Unreadable),
-            Key::Health(_)
-            | Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Leader
-            | Key::Other(_) => {}
+            Some(Subject::Connection(connection)) => self.bound_is(connection, Stored::Unreadable),
+            None => {}
         }
     }
 

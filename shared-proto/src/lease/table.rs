@@ -6,7 +6,7 @@
 
 mod shards;
 
-use super::record::{Bound, Lease};
+use super::record::{Bound, Lease, Subject};
 use super::seen::Stored;
 use super::token::OwnerHash;
 use crate::clock::Millis;
@@ -74,35 +74,20 @@ impl LeaseTable {
     /// A record as somebody read or wrote it; an older one than the table has
     /// is ignored. Returns whether it changed the table.
     pub fn put(&mut self, record: &Record) -> bool {
-        match &record.key {
-            Key::Lease(hash) => {
-                OwnerHash::parse(hash).is_some_and(|owner| put(&mut self.leases, &owner, record))
-            }
-            Key::Bound(connection) => put(&mut self.bounds, connection, record),
-            Key::Health(_)
-            | Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Leader
-            | Key::Other(_) => false,
+        match Subject::of(&record.key) {
+            Some(Subject::Owner(owner)) => put(&mut self.leases, &owner, record),
+            Some(Subject::Connection(connection)) => put(&mut self.bounds, connection, record),
+            None => false,
         }
     }
 
     fn deleted(&mut self, key: &Key, revision: Revision) -> bool {
-        match key {
-            Key::Lease(hash) => OwnerHash::parse(hash)
-                .is_some_and(|owner| self.leases.set(&owner, Some(revision), Stored::Absent)),
-            Key::Bound(connection) => self.bounds.set(connection, Some(revision), Stored::Absent),
-            Key::Health(_)
-            | Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Leader
-            | Key::Other(_) => false,
+        match Subject::of(key) {
+            Some(Subject::Owner(owner)) => self.leases.set(&owner, Some(revision), Stored::Absent),
+            Some(Subject::Connection(connection)) => {
+                self.bounds.set(connection, Some(revision), Stored::Absent)
+            }
+            None => false,
         }
     }
 
@@ -110,18 +95,12 @@ impl LeaseTable {
         let Spelled::Key(key) = keys.parse(&unreadable.key) else {
             return false;
         };
-        match &key {
-            Key::Lease(hash) => OwnerHash::parse(hash)
-                .is_some_and(|owner| self.leases.set(&owner, None, Stored::Unreadable)),
-            Key::Bound(connection) => self.bounds.set(connection, None, Stored::Unreadable),
-            Key::Health(_)
-            | Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Leader
-            | Key::Other(_) => false,
+        match Subject::of(&key) {
+            Some(Subject::Owner(owner)) => self.leases.set(&owner, None, Stored::Unreadable),
+            Some(Subject::Connection(connection)) => {
+                self.bounds.set(connection, None, Stored::Unreadable)
+            }
+            None => false,
         }
     }
 
