@@ -30,6 +30,8 @@ const CONTACT: Duration = Duration::from_secs(2);
 const LAST_TURN: Duration = Duration::from_secs(3);
 /// How often the store's state is looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
+/// Between two lines about a store that stays away, ms.
+const TELL_AGAIN_MS: u64 = 5_000;
 
 /// Runs until it is told to stop.
 pub(crate) async fn run(
@@ -170,15 +172,29 @@ async fn give_place_back(desk: &Desk) {
 /// Logs each change of the store's state, for ever.
 async fn watch_store(desk: &Desk) {
     let mut was_up = true;
+    let mut told: Option<Arc<str>> = None;
+    let mut told_at = desk.mirror.now();
     loop {
         match (desk.mirror.health(), was_up) {
             (Health::Up, false) => {
                 was_up = true;
+                told = None;
                 tracing::info!("the store is back");
             }
             (Health::Degraded { why, .. }, true) => {
                 was_up = false;
                 tracing::warn!(%why, "the store is away: nobody can lead until it is back");
+                told = Some(why);
+                told_at = desk.mirror.now();
+            }
+            // The first failure is often a mere consequence: a connection that broke.
+            (Health::Degraded { why, .. }, false) if told.as_ref() != Some(&why) => {
+                let now = desk.mirror.now();
+                if now.since(told_at) >= TELL_AGAIN_MS {
+                    tracing::warn!(%why, "the store is still away");
+                    told = Some(why);
+                    told_at = now;
+                }
             }
             (Health::Up, true) | (Health::Degraded { .. }, false) => {}
         }

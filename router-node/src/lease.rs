@@ -31,12 +31,12 @@ use shared_proto::lease::{
 };
 use shared_proto::mirror::commit::{Change, Commit, Committed, TransactError};
 use shared_proto::mirror::hold::Pool;
-use shared_proto::mirror::key::Keyspace;
+use shared_proto::mirror::key::{Key, Keyspace};
 use shared_proto::mirror::record::Record;
 use shared_proto::mirror::{Health, LoadError, Mirror, Snapshot};
 use tokio::time::timeout;
 
-use crate::observe::LeaseMetrics;
+use crate::observe::{LeaseMetrics, Seldom};
 use desk::{Desk, Own};
 
 /// A whole operation, all its rounds together, takes no longer.
@@ -53,6 +53,8 @@ pub(crate) struct Leases {
     table: Arc<ArcSwap<LeaseTable>>,
     pub(crate) desk: Addr<Desk>,
     metrics: LeaseMetrics,
+    unreadable: Seldom,
+    unconfirmed: Seldom,
 }
 
 /// Which operation; a label.
@@ -108,6 +110,8 @@ impl Leases {
             table,
             desk: desk.start(),
             metrics,
+            unreadable: Seldom::default(),
+            unconfirmed: Seldom::default(),
         }
     }
 
@@ -159,7 +163,7 @@ impl Leases {
                         Ok(committed) => return self.made(planned, &committed).await,
                         Err(TransactError::Conflict { newest, at }) => seen.conflict(&newest, at),
                         Err(error) => {
-                            tracing::debug!(%error, "a lease operation has no certain answer");
+                            self.uncertain(&error);
                             return Err(LeaseCode::ServiceUnavailable.into());
                         }
                     }
@@ -184,7 +188,15 @@ impl Leases {
         for (key, loaded) in wanted.records.iter().zip(join_all(loading).await) {
             match loaded {
                 Ok(record) => seen.record(key, record.as_ref()),
-                Err(LoadError::Unreadable(_)) => seen.unreadable(key),
+                Err(LoadError::Unreadable(unreadable)) => {
+                    if self.unreadable.due(self.mirror.now()) {
+                        // The key of a lease is made from its owner's token.
+                        let named = matches!(key, Key::Bound(_)).then_some(&unreadable.key);
+                        let (kind, why) = (key.kind(), &unreadable.why);
+                        tracing::warn!(kind, key = ?named, %why, "a stored record of leases can't be read");
+                    }
+                    seen.unreadable(key);
+                }
                 Err(LoadError::Unreachable(_)) => return Err(LeaseCode::ServiceUnavailable),
             }
         }
@@ -195,6 +207,20 @@ impl Leases {
             seen.in_flight(connection, holders.len());
         }
         Ok(())
+    }
+
+    /// A change that may have been made, or was without enough replicas.
+    fn uncertain(&self, error: &TransactError) {
+        if self.unconfirmed.due(self.mirror.now()) {
+            let why = match error {
+                TransactError::Replicas { .. } => "`settings.leases.minReplicas` is not met",
+                TransactError::Conflict { .. }
+                | TransactError::Unreachable(_)
+                | TransactError::Refused(_)
+                | TransactError::TooLarge { .. } => "the store gave no certain answer",
+            };
+            tracing::warn!(%error, "a lease operation is refused: {why}");
+        }
     }
 
     async fn made(&self, planned: Planned, committed: &[Committed]) -> Outcome {

@@ -18,14 +18,19 @@ use std::time::Duration;
 use actix::{Actor as _, Addr};
 use shared_proto::mirror::hold::{HoldError, Holder, Place, Pool, Take, Taken};
 use shared_proto::mirror::{Health, Mirror};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::observe::SlotMetrics;
+use crate::observe::{Seldom, SlotMetrics};
 use crate::routing::{ConnectionCell, Slot};
-use porter::{AskHere, GiveAllBack, Holds, Left, Porter};
+use porter::{AskHere, GiveAllBack, Holds, Left, Porter, TellAgain};
 
 /// A question to the store that takes longer counts as unanswered.
 const DEADLINE: Duration = Duration::from_millis(250);
+/// A store that is away for less than this may be back in time, ms: a
+/// connection to it that broke is made anew within.
+const JUST_AWAY_MS: u64 = 1_000;
+/// Between two questions to a store that has just gone.
+const PAUSE: Duration = Duration::from_millis(20);
 /// A slot that is not kept lapses after this time, ms.
 const SLOT_TTL_MS: u64 = 15_000;
 
@@ -34,6 +39,7 @@ pub(crate) struct Slots {
     mirror: Arc<dyn Mirror>,
     porter: Addr<Porter>,
     pub(crate) metrics: SlotMetrics,
+    refused: Seldom,
 }
 
 /// How many may be on a connection.
@@ -57,6 +63,8 @@ impl Limit {
 pub(crate) enum Asked {
     /// The ticket is a slot now.
     Held,
+    /// The ticket is a slot of this node's share: the store is away.
+    Lent,
     /// There is no room, and so many wait before it.
     Full {
         /// Those who came earlier.
@@ -93,6 +101,7 @@ impl Slots {
             mirror: Arc::clone(mirror),
             porter: porter.start(),
             metrics,
+            refused: Seldom::default(),
         }
     }
 
@@ -128,23 +137,54 @@ impl Slots {
             guard: None,
             note: bytes::Bytes::new(),
         };
-        if self.mirror.health() == Health::Up {
-            match timeout(DEADLINE, self.mirror.take(take(limit.cap))).await {
-                Ok(Ok(Taken::Held { .. })) => {
-                    let holds = self.porter.send(Holds(take(limit.cap)));
-                    return holds.await.unwrap_or(Asked::Uncounted);
-                }
-                Ok(Ok(Taken::Full { ahead })) => return Asked::Full { ahead },
-                Ok(Ok(Taken::Fenced { .. }) | Err(HoldError::Refused(_))) => {
-                    return Asked::Uncounted;
-                }
-                Ok(Err(HoldError::Unreachable(_))) | Err(_) => {}
-            }
+        let soon = Duration::from_millis(JUST_AWAY_MS);
+        let answered = timeout(soon, self.ask_store(take(limit.cap))).await;
+        if let Ok(Some(asked)) = answered {
+            return asked;
         }
         let here = AskHere(take(limit.share()));
         // An error means that the node ends.
         let asked = self.porter.send(here).await;
         asked.unwrap_or(Asked::Uncounted)
+    }
+
+    /// Asks the store; again where it has only just gone, since a connection to
+    /// it that broke says nothing of the slots. `None` when it is away.
+    async fn ask_store(&self, take: Take) -> Option<Asked> {
+        loop {
+            if let Health::Degraded { since, .. } = self.mirror.health() {
+                if self.mirror.now().since(since) >= JUST_AWAY_MS {
+                    return None;
+                }
+                sleep(PAUSE).await;
+                continue;
+            }
+            match timeout(DEADLINE, self.mirror.take(take.clone())).await {
+                Ok(Ok(Taken::Held { .. })) => {
+                    let holds = self.porter.send(Holds(take));
+                    return Some(holds.await.unwrap_or(Asked::Uncounted));
+                }
+                Ok(Ok(Taken::Full { ahead })) => return Some(Asked::Full { ahead }),
+                Ok(Ok(Taken::Fenced { .. })) => return Some(Asked::Uncounted),
+                Ok(Err(HoldError::Refused(why))) => {
+                    if self.refused.due(self.mirror.now()) {
+                        tracing::warn!(
+                            pool = ?take.pool,
+                            why,
+                            "slots can't be counted: requests go to this connection uncounted"
+                        );
+                    }
+                    return Some(Asked::Uncounted);
+                }
+                Ok(Err(HoldError::Unreachable(_))) => sleep(PAUSE).await,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The store has lost what it knew: it is told at once what is in use here.
+    pub(crate) fn tell_again(&self) {
+        self.porter.do_send(TellAgain);
     }
 
     /// Gives back whatever this node still holds, as far as the store answers

@@ -112,6 +112,16 @@ async fn a_server_with_tls() {
     tell_the_story(&upstream, &nodes).await;
 }
 
+#[tokio::test]
+async fn a_server_that_asks_clients_for_a_certificate() {
+    let upstream = Upstream::start().await;
+    let setup = redis::Setup::memory().tls().with_client_certificates();
+    let redis = setup.start().await;
+    let url = format!("{}{}", redis.url(), redis.tls_query());
+    let nodes = pair(&upstream, &url, &[]).await;
+    tell_the_story(&upstream, &nodes).await;
+}
+
 /// A certificate that nobody vouches for is not accepted.
 #[tokio::test]
 async fn a_server_with_a_foreign_certificate_is_not_trusted() {
@@ -129,8 +139,16 @@ async fn a_server_with_a_foreign_certificate_is_not_trusted() {
 
 #[tokio::test]
 async fn sentinels() {
+    over_sentinels(Sentinel::start().await).await;
+}
+
+#[tokio::test]
+async fn sentinels_with_tls() {
+    over_sentinels(Sentinel::start_with_tls().await).await;
+}
+
+async fn over_sentinels(mut sentinel: Sentinel) {
     let upstream = Upstream::start().await;
-    let mut sentinel = Sentinel::start().await;
     let nodes = pair(&upstream, &sentinel.url(), &[]).await;
     tell_the_story(&upstream, &nodes).await;
     sentinel.kill_master().await;
@@ -153,8 +171,16 @@ async fn sentinels() {
 
 #[tokio::test]
 async fn a_redis_cluster() {
+    over_cluster(RedisCluster::start().await).await;
+}
+
+#[tokio::test]
+async fn a_redis_cluster_with_tls() {
+    over_cluster(RedisCluster::start_with_tls().await).await;
+}
+
+async fn over_cluster(mut servers: RedisCluster) {
     let upstream = Upstream::start().await;
-    let mut servers = RedisCluster::start().await;
     let nodes = pair(&upstream, &servers.url(), &[]).await;
     tell_the_story(&upstream, &nodes).await;
     let key = servers.any_key("").await;

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -19,6 +20,8 @@ use crate::port::Port;
 use crate::resp::{Link, Monitor, Resp};
 use crate::wait::{SOON, eventually, within};
 
+use tls::Authority;
+
 /// The user by which tests reach a server that has users.
 const TESTER: (&str, &str) = ("tester", "of-the-tests");
 
@@ -26,7 +29,7 @@ const TESTER: (&str, &str) = ("tester", "of-the-tests");
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     durable: bool,
-    tls: bool,
+    tls: Option<Arc<Authority>>,
     password: Option<String>,
     user: Option<(String, String)>,
     lines: Vec<String>,
@@ -63,11 +66,40 @@ impl Setup {
             .line(&format!("user {} on >{} ~* &* +@all", TESTER.0, TESTER.1))
     }
 
-    /// Speaks TLS to clients; see [`Redis::ca_file`].
+    /// Speaks TLS to clients; see [`Redis::tls_query`]. All servers of copies
+    /// of this setup trust one authority.
     #[must_use]
-    pub const fn tls(mut self) -> Self {
-        self.tls = true;
+    pub fn tls(mut self) -> Self {
+        self.tls = Some(Arc::new(Authority::new()));
         self
+    }
+
+    /// Speaks TLS as the servers of `other` do, if they do.
+    #[must_use]
+    pub fn tls_of(mut self, other: &Self) -> Self {
+        self.tls.clone_from(&other.tls);
+        self
+    }
+
+    /// Lets in only clients with a certificate.
+    #[must_use]
+    pub fn with_client_certificates(self) -> Self {
+        self.line("tls-auth-clients yes")
+    }
+
+    /// What a URL needs to reach such servers over TLS, with the `?`; empty
+    /// without TLS.
+    pub fn tls_query(&self) -> String {
+        self.tls
+            .as_ref()
+            .map_or_else(String::new, |authority| authority.query())
+    }
+
+    /// The arguments with which `redis-cli` reaches such servers.
+    pub(crate) fn cli_args(&self) -> Vec<String> {
+        self.tls
+            .as_ref()
+            .map_or_else(Vec::new, |authority| authority.cli_args())
     }
 
     /// Adds a line of configuration.
@@ -85,10 +117,7 @@ impl Setup {
     /// Starts `program`, which is `redis-server` or reads its configuration.
     pub async fn start_as(&self, program: &'static str) -> Redis {
         let dir = tempfile::tempdir().unwrap();
-        let (port, tls_port) = (Port::take(), self.tls.then(Port::take));
-        if self.tls {
-            tls::write(dir.path());
-        }
+        let (port, tls_port) = (Port::take(), self.tls.as_ref().map(|_| Port::take()));
         let file = dir.path().join("server.conf");
         std::fs::write(&file, self.text(dir.path(), &port, tls_port.as_ref())).unwrap();
         let child = spawn(program, &file, dir.path());
@@ -114,8 +143,14 @@ impl Setup {
         if self.durable {
             text.push_str("appendonly yes\nappendfsync always\n");
         }
-        if let Some(tls_port) = tls_port {
-            write!(text, "tls-port {}\n{}", tls_port.number(), tls::LINES).unwrap();
+        if let (Some(authority), Some(tls_port)) = (&self.tls, tls_port) {
+            write!(
+                text,
+                "tls-port {}\n{}",
+                tls_port.number(),
+                authority.lines()
+            )
+            .unwrap();
         }
         if let Some(password) = &self.password {
             writeln!(text, "requirepass {password}").unwrap();
@@ -191,7 +226,11 @@ impl Redis {
 
     /// The URL for nodes that reach it at another address.
     pub fn url_via(&self, addr: SocketAddr) -> String {
-        let scheme = if self.setup.tls { "rediss" } else { "redis" };
+        let scheme = if self.tls_port.is_some() {
+            "rediss"
+        } else {
+            "redis"
+        };
         format!("{scheme}://{}{addr}/0", self.setup.credentials())
     }
 
@@ -207,7 +246,13 @@ impl Redis {
 
     /// The authority that signed its certificate.
     pub fn ca_file(&self) -> PathBuf {
-        self.dir.path().join(tls::CA)
+        let authority = self.setup.tls.as_ref();
+        authority.expect("it does not speak TLS").ca_file()
+    }
+
+    /// See [`Setup::tls_query`].
+    pub fn tls_query(&self) -> String {
+        self.setup.tls_query()
     }
 
     /// Its directory.

@@ -19,10 +19,21 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Starts it and waits until every server finds it in order.
     pub async fn start() -> Self {
+        Self::start_from(&Setup::durable()).await
+    }
+
+    /// The same where everybody speaks TLS to everybody.
+    pub async fn start_with_tls() -> Self {
+        let setup = Setup::durable().tls().line("tls-cluster yes");
+        Self::start_from(&setup.line("tls-replication yes")).await
+    }
+
+    async fn start_from(setup: &Setup) -> Self {
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
         for _ in 0..6 {
             let bus = Port::take();
-            let setup = Setup::durable()
+            let setup = setup
+                .clone()
                 .line("cluster-enabled yes")
                 .line("cluster-config-file cluster.conf")
                 .line("cluster-node-timeout 1000")
@@ -37,7 +48,7 @@ impl RedisCluster {
             servers,
             _buses: buses,
         };
-        all.create().await;
+        all.create(&setup.cli_args()).await;
         all.settled().await;
         all
     }
@@ -46,9 +57,11 @@ impl RedisCluster {
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.servers[..3]
             .iter()
-            .map(|one| one.addr().to_string())
+            .map(|one| one.node_addr().to_string())
             .collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let query = self.servers[0].tls_query();
+        let scheme = if query.is_empty() { "redis" } else { "rediss" };
+        format!("{scheme}+cluster://{}{query}", hosts.join(","))
     }
 
     /// The servers; the first three begin as masters.
@@ -93,11 +106,11 @@ impl RedisCluster {
         .await
     }
 
-    async fn create(&self) {
+    async fn create(&self, cli_args: &[String]) {
         let mut command = Command::new("redis-cli");
-        command.args(["--cluster", "create"]);
+        command.args(cli_args).args(["--cluster", "create"]);
         for server in &self.servers {
-            command.arg(server.addr().to_string());
+            command.arg(server.node_addr().to_string());
         }
         command
             .args(["--cluster-replicas", "1", "--cluster-yes"])

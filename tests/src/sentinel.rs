@@ -19,12 +19,26 @@ pub struct Sentinel {
 impl Sentinel {
     /// Starts it and waits until the sentinels know everyone.
     pub async fn start() -> Self {
-        let base = Setup::durable().line("repl-diskless-sync-delay 0");
+        Self::start_from(&Setup::durable()).await
+    }
+
+    /// The same where everybody speaks TLS to everybody.
+    pub async fn start_with_tls() -> Self {
+        let setup = Setup::durable().tls().line("tls-replication yes");
+        Self::start_from(&setup).await
+    }
+
+    async fn start_from(setup: &Setup) -> Self {
+        let base = setup.clone().line("repl-diskless-sync-delay 0");
         let master = base.start().await;
-        let port = master.addr().port();
+        let port = master.node_addr().port();
         let replica = base.line(&format!("replicaof 127.0.0.1 {port}"));
         let replica = replica.start().await;
-        let watching = Setup::memory()
+        let mut watching = Setup::memory().tls_of(setup);
+        if !setup.tls_query().is_empty() {
+            watching = watching.line("tls-replication yes");
+        }
+        let watching = watching
             .line(&format!("sentinel monitor {MASTER} 127.0.0.1 {port} 2"))
             .line(&format!("sentinel down-after-milliseconds {MASTER} 2000"))
             .line(&format!("sentinel failover-timeout {MASTER} 3000"));
@@ -45,15 +59,17 @@ impl Sentinel {
         let hosts: Vec<String> = self
             .sentinels
             .iter()
-            .map(|one| one.addr().to_string())
+            .map(|one| one.node_addr().to_string())
             .collect();
-        format!("redis+sentinel://{}/{MASTER}/0", hosts.join(","))
+        let query = self.servers[0].tls_query();
+        let scheme = if query.is_empty() { "redis" } else { "rediss" };
+        format!("{scheme}+sentinel://{}/{MASTER}/0{query}", hosts.join(","))
     }
 
     /// Which of the two servers the sentinels call the master.
     pub async fn master_at(&self) -> usize {
         let addr = self.master_addr().await;
-        let at = self.servers.iter().position(|one| one.addr() == addr);
+        let at = self.servers.iter().position(|one| one.node_addr() == addr);
         at.expect("the master is neither of the two")
     }
 
@@ -125,7 +141,7 @@ impl Sentinel {
     async fn taken_over(&self, at: usize) {
         eventually("the replica takes over", || async {
             let role = self.servers[at].call(&["ROLE"]).await.array();
-            let known = self.master_addr().await == self.servers[at].addr();
+            let known = self.master_addr().await == self.servers[at].node_addr();
             (known && role[0].text() == "master").then_some(())
         })
         .await;

@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix_web::http::header::HeaderValue;
 use actix_web::{HttpRequest, HttpResponse, Route, web};
 use shared_proto::config::ApiKey;
+use shared_proto::id::{ApiKeyId, ConnectionId};
 use shared_proto::lease::lifecycle::{self, Action, ConnectionLabel};
 use shared_proto::lease::{
-    self, Acquire, EndReason, Generation, LeaseCode, OwnerHash, Presented, Refusal,
+    self, Acquire, EndReason, Generation, Lease, LeaseCode, OwnerHash, Presented, Refusal,
 };
 
 use super::body::{self, Held, Limits};
@@ -17,7 +18,7 @@ use super::reply::{ClientError, Shape, stamp};
 use super::{Here, auth, request_id, wrong_method};
 use crate::lease::{KIND, Operation};
 use crate::node::Worker;
-use crate::request::leased::{GENERATION, OWNER};
+use crate::request::leased::{GENERATION, OWNER, only};
 use crate::request::pick::Picker;
 use crate::request::refuse;
 use crate::request::resolve::{self, Nowhere};
@@ -62,7 +63,11 @@ pub(super) fn preflight() -> Route {
 
 async fn serve(Here(worker): Here, request: HttpRequest, payload: web::Payload) -> HttpResponse {
     let id = request_id(&request);
-    match act(&worker, &request, payload).await {
+    let begun = Instant::now();
+    let mut said = Said::default();
+    let acted = act(&worker, &request, payload, &mut said).await;
+    said.log(&id, acted.as_ref().err(), begun);
+    match acted {
         Ok(answer) => {
             let mut response = HttpResponse::Ok();
             stamp(&mut response, &id);
@@ -77,37 +82,75 @@ async fn serve(Here(worker): Here, request: HttpRequest, payload: web::Payload) 
     }
 }
 
+/// What the one line of a call says. Nothing of its owner.
+#[derive(Default)]
+struct Said {
+    action: Option<&'static str>,
+    key: Option<ApiKeyId>,
+    connection: Option<ConnectionId>,
+    generation: Option<Generation>,
+}
+
+impl Said {
+    fn log(&self, id: &str, error: Option<&ClientError>, begun: Instant) {
+        let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let text = |value: Option<&str>| value.unwrap_or("-").to_owned();
+        tracing::info!(
+            request_id = id,
+            action = self.action.unwrap_or("-"),
+            key = text(self.key.as_ref().map(ApiKeyId::as_str)),
+            connection = text(self.connection.as_ref().map(ConnectionId::as_str)),
+            generation = self.generation.map(Generation::get),
+            status = error.map_or(200, |error| error.status),
+            code = error.map_or("ok", |error| &*error.code),
+            took_ms,
+            "lease"
+        );
+    }
+}
+
 /// The checks, in their order, and then the action.
 async fn act(
     worker: &Rc<Worker>,
     request: &HttpRequest,
     payload: web::Payload,
+    said: &mut Said,
 ) -> Result<lifecycle::LeaseAnswer, ClientError> {
     let routing = worker.node.routing();
     let key = auth::lessee(request, &routing)?;
+    said.key = Some(key.id.clone());
     if worker.node.stop.begun() {
         return Err(refuse::shutting_down());
     }
     let action = read(worker, request, payload, &routing).await?;
+    said.action = Some(match &action {
+        Action::Acquire { .. } => "acquire",
+        Action::Renew { .. } => "renew",
+        Action::Release { .. } => "release",
+        Action::Status { .. } => "status",
+    });
     if let Action::Acquire { model } = &action {
         resolve::allowed(&key, model)?;
     }
     let allowed = key.allowed_connections.as_ref().map_or(0, Vec::len);
     lifecycle::managed(key.is_managed(), allowed)?;
-    let header = request.headers().get(OWNER);
-    let owner = lifecycle::owner(header.map(HeaderValue::as_bytes))?;
+    let owner = lifecycle::owner(only(request.headers(), OWNER)?)?;
     let call = Call {
         worker,
         routing: &routing,
         key: &key,
         owner,
     };
-    match action {
-        Action::Acquire { model } => call.acquire(&model).await,
+    let outcome = match action {
+        Action::Acquire { model } => call.acquire(&model).await?,
         Action::Renew { generation } => call.renew(generation).await,
         Action::Release { generation, reason } => call.release(generation, reason).await,
         Action::Status { generation } => call.status(generation).await,
-    }
+    };
+    let lease = outcome?.lease;
+    said.connection = Some(lease.connection.clone());
+    said.generation = Some(lease.generation);
+    Ok(call.answer(&lease, said.action == Some("status")))
 }
 
 async fn read(
@@ -146,10 +189,10 @@ struct Call<'a> {
     owner: OwnerHash,
 }
 
-type Answer = Result<lifecycle::LeaseAnswer, ClientError>;
+type Outcome = Result<lease::Binding, Refusal>;
 
 impl Call<'_> {
-    async fn acquire(&self, model: &str) -> Answer {
+    async fn acquire(&self, model: &str) -> Result<Outcome, ClientError> {
         let now = self.worker.now();
         let targets = match resolve::find(self.routing, model) {
             Ok(targets) => targets,
@@ -176,35 +219,35 @@ impl Call<'_> {
         let acquiring = leases.drive(operation, |seen, now| {
             lease::acquire(seen, &ask, &rules, now)
         });
-        self.answer(acquiring.await, false)
+        Ok(acquiring.await)
     }
 
-    async fn renew(&self, generation: Generation) -> Answer {
+    async fn renew(&self, generation: Generation) -> Outcome {
         let presented = self.presented(generation);
         let rules = self.routing.config.settings.leases;
         let leases = &self.worker.node.leases;
         let renewing = leases.drive(Operation::Renew, |seen, now| {
             lease::renew(seen, &presented, &rules, now)
         });
-        self.answer(renewing.await, false)
+        renewing.await
     }
 
-    async fn release(&self, generation: Generation, reason: EndReason) -> Answer {
+    async fn release(&self, generation: Generation, reason: EndReason) -> Outcome {
         let presented = self.presented(generation);
         let leases = &self.worker.node.leases;
         let releasing = leases.drive(Operation::Release, |seen, now| {
             lease::release(seen, &presented, reason, now)
         });
-        self.answer(releasing.await, false)
+        releasing.await
     }
 
-    async fn status(&self, generation: Generation) -> Answer {
+    async fn status(&self, generation: Generation) -> Outcome {
         let presented = self.presented(generation);
         let leases = &self.worker.node.leases;
         let asking = leases.drive(Operation::Status, |seen, now| {
             lease::status(seen, &presented, now)
         });
-        self.answer(asking.await, true)
+        asking.await
     }
 
     fn presented(&self, generation: Generation) -> Presented {
@@ -215,13 +258,12 @@ impl Call<'_> {
         }
     }
 
-    fn answer(&self, outcome: Result<lease::Binding, Refusal>, labelled: bool) -> Answer {
-        let lease = outcome?.lease;
+    fn answer(&self, lease: &Lease, labelled: bool) -> lifecycle::LeaseAnswer {
         let label = labelled.then(|| ConnectionLabel {
             // The configuration has no names but ids, which are not told.
             display_name: None,
             provider: lease.provider.as_str().to_owned(),
         });
-        Ok(lease.answer(self.worker.now(), label))
+        lease.answer(self.worker.now(), label)
     }
 }

@@ -12,11 +12,15 @@ mod words;
 use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::error::InternalError;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, Route, web};
 use serde::Serialize;
+use shared_proto::mirror::LoadError;
+use shared_proto::mirror::key::Key;
+use tokio::time::timeout;
 
 use super::reply::{ClientError, Shape, stamp};
 use super::{GET, Here, auth, get_or_head, not_found, reading, request_id, wrong_method};
@@ -25,6 +29,8 @@ use crate::routing::Routing;
 
 /// Management bodies are small, bytes.
 const MAX_BODY: usize = 64 * 1024;
+/// How long a write waits to hear whether the store is there.
+const STORE_DEADLINE: Duration = Duration::from_millis(250);
 
 /// The routes of `listener`: all of them, or those anybody may see.
 pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
@@ -143,6 +149,27 @@ impl Manager {
         let mut response = HttpResponse::Ok();
         stamp(&mut response, &self.id);
         response.json(body)
+    }
+
+    /// Refuses a write that could not reach every node: the store is away. Asks
+    /// it, since what this node thinks of it may be a moment old.
+    async fn writable(&self) -> Result<(), ClientError> {
+        let node = &self.worker.node;
+        let asked = async {
+            let answered = timeout(STORE_DEADLINE, node.mirror.load(&Key::Leader)).await;
+            !matches!(answered, Err(_) | Ok(Err(LoadError::Unreachable(_))))
+        };
+        if node.store_is_up() && asked.await {
+            return Ok(());
+        }
+        Err(ClientError {
+            retry_after_ms: Some(1_000),
+            ..ClientError::new(
+                503,
+                "store_unavailable",
+                "the shared store is away, so that nothing was changed; try again when it is back",
+            )
+        })
     }
 
     fn error(&self, error: &ClientError) -> HttpResponse {

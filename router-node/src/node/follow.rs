@@ -303,6 +303,9 @@ impl Follower {
             "the shared state was read again"
         );
         metrics.read_again(cause.as_str());
+        if cause == Cause::Rewound {
+            self.node.slots.tell_again();
+        }
         let position = snapshot.position;
         let leader = snapshot
             .records

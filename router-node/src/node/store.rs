@@ -12,6 +12,7 @@ use shared_proto::mirror::{Health, Mirror, Snapshot};
 use tokio::time::timeout;
 
 use super::{Node, StartError};
+use crate::observe::Seldom;
 
 /// How long a start waits for contact with a shared store, and then for the
 /// snapshot, before it goes on without.
@@ -47,27 +48,39 @@ pub(super) async fn open(store: &Store) -> Result<(Arc<dyn Mirror>, Option<Snaps
 /// Logs each change of the store's state, for ever.
 pub(super) async fn watch(node: Arc<Node>) {
     let mut was_up = true;
+    let mut told: Option<Arc<str>> = None;
+    let again = Seldom::default();
     let mut ticks = tokio::time::interval(WATCH_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let is_up = node.store_is_up();
-        if is_up == was_up {
+        if is_up {
+            if !was_up {
+                was_up = true;
+                told = None;
+                node.observer.metrics.store_up.set(1);
+                tracing::info!("the store is back");
+            }
             continue;
         }
-        was_up = is_up;
-        node.observer.metrics.store_up.set(i64::from(is_up));
-        if is_up {
-            tracing::info!("the store is back");
-        } else {
-            let why = match node.mirror.health() {
-                Health::Degraded { why, .. } => why,
-                Health::Up => "the change log can't be read".into(),
-            };
+        node.observer.metrics.store_up.set(0);
+        let why = match node.mirror.health() {
+            Health::Degraded { why, .. } => why,
+            Health::Up => "the change log can't be read".into(),
+        };
+        if was_up {
+            was_up = false;
             tracing::warn!(
                 %why,
                 "the store is away: requests go on with what is known here, and changes are kept until it is back"
             );
+        } else if told.as_ref() != Some(&why) && again.due(node.now()) {
+            // The first failure is often a mere consequence: a connection that broke.
+            tracing::warn!(%why, "the store is still away");
+        } else {
+            continue;
         }
+        told = Some(why);
     }
 }

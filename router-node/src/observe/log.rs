@@ -32,12 +32,16 @@ impl Drop for Flush {
     }
 }
 
+/// What is logged where `RUST_LOG` says nothing. What clients send that is no
+/// HTTP is answered, and is no error of ours.
+const DEFAULT: &str = "info,actix_http=off";
+
 /// Starts logging to standard error. `filter` is `RUST_LOG`'s value; it says
 /// nothing about the spans that go to `tracer`, if there is one.
 pub(crate) fn init(filter: Option<&str>, tracer: Option<SdkTracer>) -> Flush {
     let filter = filter
         .filter(|text| !text.is_empty())
-        .map_or_else(|| EnvFilter::new("info"), EnvFilter::new);
+        .map_or_else(|| EnvFilter::new(DEFAULT), EnvFilter::new);
     let registry = tracing_subscriber::registry();
     let sink = if std::io::stderr().is_terminal() {
         None

@@ -63,7 +63,8 @@ impl SlotMetrics {
         );
     }
 
-    /// Counts an attempt: `free`, `waited`, `timeout`, `queue_full` or `uncounted`.
+    /// Counts an attempt: `free`, `waited`, `share`, `timeout`, `queue_full` or
+    /// `uncounted`.
     pub(crate) fn admitted(&self, result: &'static str) {
         let labels = ResultLabels { result };
         self.admissions.get_or_create(&labels).inc();

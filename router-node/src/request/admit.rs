@@ -92,11 +92,13 @@ impl<'a> Admission<'a> {
                     return None;
                 }
                 claim.used();
-                let held = asked == Asked::Held;
-                slots
-                    .metrics
-                    .admitted(if held { "free" } else { "uncounted" });
-                held.then_some(ticket)
+                let how = match asked {
+                    Asked::Held => "free",
+                    Asked::Lent => "share",
+                    Asked::Uncounted | Asked::Full { .. } => "uncounted",
+                };
+                slots.metrics.admitted(how);
+                (asked != Asked::Uncounted).then_some(ticket)
             }
         };
         self.queued = None;
@@ -158,7 +160,7 @@ impl<'a> Admission<'a> {
         let waited = self.stand(&mut queued, picker, depth, until).await;
         match waited {
             Stood::Has(slot, ticket) => Waited::For(slot, Some(ticket), "waited"),
-            Stood::Got => Waited::For(queued.slot, Some(queued.ticket), "waited"),
+            Stood::Got(how) => Waited::For(queued.slot, Some(queued.ticket), how),
             Stood::Without(why) => Waited::For(queued.slot, None, why),
             Stood::Still if Instant::now() >= deadline => Waited::For(queued.slot, None, "timeout"),
             Stood::Still => {
@@ -188,7 +190,8 @@ impl<'a> Admission<'a> {
             let limit = self.limit(&home);
             let asked = slots.ask(&mut queued.ticket, limit, Some(PATIENCE_MS));
             let ahead = match asked.await {
-                Asked::Held => return Stood::Got,
+                Asked::Held => return Stood::Got("waited"),
+                Asked::Lent => return Stood::Got("share"),
                 Asked::Uncounted => return Stood::Without("uncounted"),
                 Asked::Full { ahead } => ahead,
             };
@@ -226,8 +229,8 @@ impl<'a> Admission<'a> {
 
 /// How standing in a queue ended.
 enum Stood {
-    /// With a slot of the connection that was queued for.
-    Got,
+    /// With a slot of the connection that was queued for; how it came by it.
+    Got(&'static str),
     /// With one of another connection.
     Has(Arc<Slot>, Ticket),
     Without(&'static str),

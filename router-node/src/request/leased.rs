@@ -47,15 +47,27 @@ pub(crate) fn context(
     };
     let allowed = key.allowed_connections.as_ref().map_or(0, Vec::len);
     lifecycle::managed(true, allowed)?;
-    let header = |name| headers.get(name).map(HeaderValue::as_bytes);
-    let (owner, generation) = lifecycle::context(header(OWNER), header(GENERATION))?;
-    let forced = header(CONNECTION).and_then(|value| std::str::from_utf8(value).ok());
+    let (owner, generation) = (only(headers, OWNER)?, only(headers, GENERATION)?);
+    let (owner, generation) = lifecycle::context(owner, generation)?;
+    let forced = headers.get(CONNECTION).map(HeaderValue::as_bytes);
+    let forced = forced.and_then(|value| std::str::from_utf8(value).ok());
     let forced = forced.map(str::trim).filter(|id| !id.is_empty());
     Ok(Some(Context {
         owner,
         generation,
         forced: forced.map(ConnectionId::from),
     }))
+}
+
+/// The value of a header that may be there once: of two, nobody can tell which
+/// was meant.
+pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, LeaseCode> {
+    let mut values = headers.get_all(name).map(HeaderValue::as_bytes);
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(LeaseCode::ContextInvalid);
+    }
+    Ok(first)
 }
 
 impl From<LeaseCode> for ClientError {

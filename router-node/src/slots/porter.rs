@@ -86,6 +86,13 @@ impl Porter {
         }));
     }
 
+    fn keep_soon(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.keep_in(wait, ctx);
+    }
+
     /// Keeps all that is held. What the store does not know (taken while it was
     /// away, or lost by it) is entered there: it is in use, whatever the cap.
     fn keep(&mut self, ctx: &mut Context<Self>) {
@@ -229,11 +236,8 @@ impl Handler<AskHere> for Porter {
             Ok(Taken::Held { .. }) => {
                 self.holds(place, ctx);
                 // The store hears of it as soon as it is back.
-                if let Some(timer) = self.timer.take() {
-                    ctx.cancel_future(timer);
-                }
-                self.keep_in(RETRY, ctx);
-                Asked::Held
+                self.keep_soon(RETRY, ctx);
+                Asked::Lent
             }
             Ok(Taken::Full { ahead }) => Asked::Full { ahead },
             Ok(Taken::Fenced { .. }) | Err(_) => Asked::Uncounted,
@@ -267,6 +271,19 @@ impl Handler<Left> for Porter {
             since: Instant::now(),
         });
         self.give_back(ctx);
+    }
+}
+
+/// The store has lost what it knew.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct TellAgain;
+
+impl Handler<TellAgain> for Porter {
+    type Result = ();
+
+    fn handle(&mut self, _: TellAgain, ctx: &mut Context<Self>) {
+        self.keep_soon(Duration::ZERO, ctx);
     }
 }
 

@@ -166,6 +166,7 @@ impl Bind<'_> {
         }
         match choose(seen, self.owner, candidates, rules, now) {
             Choice::Load(wanted) => Decision::Load(wanted),
+            Choice::Unreadable => Decision::refuse(LeaseCode::ServiceUnavailable),
             Choice::Held(capacity) => Decision::refuse(Refusal::Capacity(capacity)),
             Choice::Free(candidate) => self.to(candidate, seen, rules, now),
         }

@@ -80,6 +80,8 @@ pub(super) enum Choice<'a> {
     Load(Wanted),
     /// Each is held by somebody else.
     Held(Capacity),
+    /// None of their records can be read, so nothing is known of any.
+    Unreadable,
 }
 
 /// The first of `candidates` that is free for `owner`: those that the table
@@ -97,6 +99,7 @@ pub(super) fn choose<'a>(
     };
     let (likely, others): (Vec<_>, Vec<_>) = candidates.iter().partition(seems_free);
     let mut asked: usize = 0;
+    let mut unreadable: usize = 0;
     let mut earliest: Option<Millis> = None;
     for (group, at_once) in [(&likely, AHEAD), (&others, MAX_ASKED)] {
         for (index, candidate) in group.iter().copied().enumerate() {
@@ -109,6 +112,9 @@ pub(super) fn choose<'a>(
                 let next = group.iter().skip(index).take(at_once.min(room)).copied();
                 return Choice::Load(unread(seen, next));
             };
+            if matches!(bound, Stored::Unreadable) {
+                unreadable = unreadable.saturating_add(1);
+            }
             let counted = seen.counted(&candidate.connection);
             match freedom(bound, counted, owner, rules, now) {
                 Freedom::Free => return Choice::Free(candidate),
@@ -116,6 +122,9 @@ pub(super) fn choose<'a>(
                 Freedom::Held(until) => earliest = sooner(earliest, until),
             }
         }
+    }
+    if unreadable > 0 && unreadable == asked {
+        return Choice::Unreadable;
     }
     for candidate in others {
         let id = &candidate.connection;

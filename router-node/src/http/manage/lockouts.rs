@@ -70,6 +70,17 @@ struct Wanted {
 /// `DELETE /api/resilience/model-cooldowns`.
 pub(super) async fn remove(manager: Manager, body: web::Bytes) -> HttpResponse {
     let wanted: Wanted = serde_json::from_slice(&body).unwrap_or_default();
+    let named = wanted.provider.is_some() || wanted.model.is_some();
+    if wanted.all && (named || wanted.connection.is_some() || wanted.connection_id.is_some()) {
+        return manager.error(&ClientError::bad_request(
+            "invalid_body",
+            None,
+            "`all` clears every lock: with a provider, model or connection beside it, it can't be told which is meant",
+        ));
+    }
+    if let Err(error) = manager.writable().await {
+        return manager.error(&error);
+    }
     let mut durable = Durable::default();
     if wanted.all {
         clear(&manager, (None, None, None), &mut durable).await;

@@ -142,6 +142,9 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
     if let Err(error) = known(&manager, &wanted) {
         return manager.error(&error);
     }
+    if let Err(error) = manager.writable().await {
+        return manager.error(&error);
+    }
     let mut durable = Durable::default();
     let breakers = match wanted.scope {
         Scope::Usual | Scope::All | Scope::Breakers => {
@@ -269,6 +272,9 @@ pub(super) async fn reset_one(manager: Manager, path: web::Path<String>) -> Http
     let Some(slot) = manager.routing.slots.get(path.as_str()) else {
         return manager.error(&connection_not_found());
     };
+    if let Err(error) = manager.writable().await {
+        return manager.error(&error);
+    }
     let mut durable = Durable::default();
     let changed = reset_slot(slot, &mut durable).await;
     let changed = lockouts::clear_slot(slot, None, &mut durable).await || changed;

@@ -73,6 +73,12 @@ impl From<Fault> for Unreachable {
 }
 
 fn of_server(code: &str, detail: &str) -> Fault {
+    // How the client library wraps it when it chooses a database.
+    let code = if detail.contains("Authentication required") {
+        "NOAUTH"
+    } else {
+        code
+    };
     let (cure, words) = match code {
         "READONLY" => (Cure::Reconnect, "it is a replica and takes no writes"),
         "LOADING" => (Cure::Reconnect, "it is still loading its data"),

@@ -20,7 +20,8 @@ for _, command in ipairs({
   { 'ZSCAN', KEYS[3], '0' },
 }) do
   if not redis.acl_check_cmd(unpack(command)) then
-    return redis.error_reply('NOPERM the user may not use ' .. command[1] .. ' on ' .. command[2])
+    local key = command[2] == 'STREAMS' and command[3] or command[2]
+    return redis.error_reply('NOPERM the user may not use ' .. command[1] .. ' on ' .. key)
   end
 end
 local now_us = clock()
