@@ -62,6 +62,26 @@ impl Default for QueueRules {
     }
 }
 
+/// What a combo says itself of how its requests wait for a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnWaits {
+    /// In place of [`QueueRules::timeout_ms`].
+    pub(super) timeout_ms: Option<u64>,
+    /// In place of [`QueueRules::depth`].
+    pub(super) depth: Option<u32>,
+}
+
+impl OwnWaits {
+    /// Its rules where `before` holds otherwise.
+    pub(super) fn over(self, before: QueueRules) -> QueueRules {
+        QueueRules {
+            enabled: before.enabled,
+            timeout_ms: self.timeout_ms.unwrap_or(before.timeout_ms),
+            depth: self.depth.unwrap_or(before.depth),
+        }
+    }
+}
+
 /// What an operator says that a refusal means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorRule {
@@ -142,6 +162,8 @@ pub struct ConnectionCooldown {
     pub base_cooldown_ms: u64,
     /// Whether an upstream's announced reset replaces the ladder.
     pub use_upstream_retry_hints: bool,
+    /// Whether an upstream's 429 may open the provider's breaker; `None` leaves it to the provider.
+    pub use_upstream_429_breaker_hints: Option<bool>,
     /// Doublings of the ladder.
     pub max_backoff_steps: u32,
 }

@@ -122,6 +122,7 @@ impl<'t> Seen<'t> {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => {}
         }
     }
@@ -142,6 +143,7 @@ impl<'t> Seen<'t> {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => {}
         }
     }

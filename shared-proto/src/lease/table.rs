@@ -86,6 +86,7 @@ impl LeaseTable {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => false,
         }
     }
@@ -102,6 +103,7 @@ impl LeaseTable {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => false,
         }
     }
@@ -121,6 +123,7 @@ impl LeaseTable {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => false,
         }
     }
