@@ -117,6 +117,15 @@ pub struct ModelLockout {
 }
 
 impl Settings {
+    /// Whether limits keep the breaker of `provider` open for a time of their
+    /// own. Of servers whose kind is unknown nothing is known of their limits.
+    pub fn trusts_limits(&self, provider: &Provider) -> bool {
+        let said = self.connection_cooldown.get(provider.profile);
+        let usual = provider.profile != Profile::Local
+            && !super::nature::is_compatible(provider.id.as_str());
+        said.use_upstream_429_breaker_hints.unwrap_or(usual)
+    }
+
     /// When a day's quota begins anew at `provider`.
     pub fn daily_reset<'s>(&'s self, provider: &'s Provider) -> &'s DailyReset {
         let own = provider.daily_reset.as_ref();
@@ -162,7 +171,7 @@ pub struct ConnectionCooldown {
     pub base_cooldown_ms: u64,
     /// Whether an upstream's announced reset replaces the ladder.
     pub use_upstream_retry_hints: bool,
-    /// Whether an upstream's 429 may open the provider's breaker; `None` leaves it to the provider.
+    /// Whether limits keep the provider's breaker open for a time of their own; `None` leaves it to the provider.
     pub use_upstream_429_breaker_hints: Option<bool>,
     /// Doublings of the ladder.
     pub max_backoff_steps: u32,
