@@ -191,7 +191,7 @@ fn refusal(unsaved: Unsaved) -> ClientError {
         ),
         Unsaved::Away => later(
             "store_unavailable",
-            "the store can't be reached, so nothing can be saved; the settings in force stay",
+            "the store does not answer, and the settings in force stay; read them again before you try again",
         ),
     }
 }

@@ -17,7 +17,7 @@ impl Config {
             Area::Resilience => {
                 let given = given.get(RESILIENCE).unwrap_or(&Json::Null);
                 extended(
-                    as_given(unused_resilience(), given),
+                    in_order(as_given(unused_resilience(), given)),
                     resilience(&self.settings),
                 )
             }
@@ -48,6 +48,19 @@ fn as_given(built_in: Json, given: &Json) -> Json {
         }
         (_, given) => given.clone(),
     }
+}
+
+/// The longest cooldown of the window gate is at least the shortest.
+fn in_order(mut shown: Json) -> Json {
+    if let Some(gate) = shown
+        .get_mut("providerCooldown")
+        .and_then(Json::as_object_mut)
+    {
+        let least = gate.get("minRetryCooldownMs").and_then(Json::as_u64);
+        let most = gate.get("maxRetryCooldownMs").and_then(Json::as_u64);
+        gate.insert("maxRetryCooldownMs".to_owned(), json!(most.max(least)));
+    }
+    shown
 }
 
 fn extended(shown: Json, more: Json) -> Json {
