@@ -194,6 +194,7 @@ fn plan(record: &Record) -> Option<Entry> {
         | Key::Pin(_)
         | Key::Token(_)
         | Key::Leader
+        | Key::Settings
         | Key::Other(_) => None,
     }
 }

@@ -5,6 +5,7 @@ mod follow;
 mod registry;
 mod reload;
 mod roster;
+mod settings;
 mod stop;
 mod store;
 
@@ -37,9 +38,11 @@ use changes::Changes;
 use follow::{Follower, Following};
 use registry::Registry;
 use roster::Roster;
+use settings::{Inbox, Settings};
 
 pub(crate) use changes::{Listener as ChangeListener, Over};
 pub(crate) use reload::Reloads;
+pub(crate) use settings::{Saving, Unsaved, save};
 pub(crate) use stop::Stop;
 
 /// Requests' heads have to arrive within this time.
@@ -97,6 +100,8 @@ pub(crate) struct Node {
     pub(crate) leases: Leases,
     pub(crate) slots: Slots,
     pub(crate) pins: Pins,
+    /// Settings saved through the API.
+    pub(crate) settings: Settings,
     /// Token refreshes under way.
     refreshes: token::Jobs,
     following: Following,
@@ -183,11 +188,11 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
         tracing::warn!("{warning}");
     }
     let config = Arc::new(loaded.config);
-    let (node, registry, follower) = start(Arc::clone(&config), spans).await?;
+    let (node, keeping, follower) = start(Arc::clone(&config), spans).await?;
     roster::begin(&node).await;
     let servers = listen(&node, &config)?;
     welcome::show(&config, &loaded.found, &servers.addresses);
-    let watching = reload::watch(Arc::clone(&node), registry, origin, seen);
+    let watching = reload::watch(Arc::clone(&node), keeping, origin, seen);
     let watching = async {
         tokio::join!(
             watching,
@@ -219,11 +224,13 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
 async fn start(
     config: Arc<Config>,
     spans: Option<Spans>,
-) -> Result<(Arc<Node>, Registry, Follower), StartError> {
+) -> Result<(Arc<Node>, (Registry, Inbox), Follower), StartError> {
     let prefix = config.store.prefix.clone();
     let shared_store = matches!(config.store.url, StoreUrl::Redis(_));
     let (mirror, snapshot) = store::open(&config.store).await?;
     let position = snapshot.as_ref().map(|snapshot| snapshot.position);
+    let (config, known) = settings::at_start(config, snapshot.as_ref());
+    let (settings, inbox) = Settings::new(known);
     let observer = Arc::new(Observer::new(spans));
     observer.metrics.store_up.set(i64::from(snapshot.is_some()));
     let readings = Arc::new(AtomicU64::new(0));
@@ -258,6 +265,7 @@ async fn start(
         shelf: observer.journal.shelf(),
         slots: Slots::start(&mirror, observer.metrics.slots.clone()),
         pins: Pins::start(&mirror, shared_store, observer.metrics.pins.clone()),
+        settings,
         observer,
         mirror,
         id,
@@ -273,7 +281,7 @@ async fn start(
         stop: Stop::default(),
     });
     let follower = Follower::new(Arc::clone(&node), registry.directory(), &prefix, position);
-    Ok((node, registry, follower))
+    Ok((node, (registry, inbox), follower))
 }
 
 struct Servers {

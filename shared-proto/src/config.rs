@@ -13,6 +13,7 @@ use crate::id::{ApiKeyId, ConnectionId, NodeId, ProviderId};
 use crate::protocol::Protocol;
 use crate::token::{self, Keyring, TokenEndpoint, Tokens};
 
+mod combo;
 mod defaults;
 pub(crate) mod file;
 mod load;
@@ -20,6 +21,7 @@ mod nature;
 mod problem;
 mod report;
 mod resolve;
+mod saved;
 mod settings;
 mod shape;
 mod store_url;
@@ -28,10 +30,12 @@ pub(crate) mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use combo::{Combo, StrategyName, Target};
 pub use load::{Env, FoundConnection, Loaded, Overrides, Source, load};
 pub use nature::{DailyReset, ModelFamily, Reading, UnsaidOverflow};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
+pub use saved::{Area, Patch, Saved};
 pub use settings::{
     ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
     QueueRules, Settings, WaitForCooldown,
@@ -63,6 +67,8 @@ pub struct Config {
     pub node_id: Option<NodeId>,
     /// Encrypt tokens at rest (`OMNIROUTE_SECRET_KEY`): the first encrypts, all decrypt.
     pub secret_keys: Option<Arc<Keyring>>,
+    /// What `settings` were made from.
+    given: Arc<saved::Given>,
 }
 
 /// Listeners and limits of one process.
@@ -338,39 +344,6 @@ impl Credential {
             .map(ExposeSecret::expose_secret)
             .filter(|secret| secret.len() >= 4)
     }
-}
-
-/// A named list of targets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Combo {
-    /// What clients put into `model`.
-    pub name: String,
-    /// How targets are ordered.
-    pub strategy: StrategyName,
-    /// The targets, in file order.
-    pub targets: Vec<Target>,
-    /// How its requests wait for a slot of a full connection.
-    pub queue: QueueRules,
-}
-
-/// The strategies this version knows; more come beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StrategyName {
-    /// Listed order.
-    Priority,
-}
-
-/// One target of a combo.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Whose model.
-    pub provider: ProviderId,
-    /// The upstream's name of the model.
-    pub model: String,
-    /// One connection, or any of the provider's.
-    pub connection: Option<ConnectionId>,
-    /// For the strategies that draw.
-    pub weight: u32,
 }
 
 /// The scope of keys whose requests need a session lease.

@@ -290,3 +290,19 @@ async fn each_change_is_one_line_in_the_log() {
     cluster.redis.restart().await;
     becomes_degraded(&cluster.nodes[0], false).await;
 }
+
+#[tokio::test]
+async fn management_writes_are_refused_whole() {
+    let mut cluster = durable(1).await;
+    let node = &cluster.nodes[0];
+    let before = node.admin_get("/api/resilience").await;
+    cluster.redis.kill().await;
+    becomes_degraded(node, true).await;
+    let patch = node.admin_call("PATCH", "/api/resilience").json(&before);
+    let answer = patch.send().await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(answer.took < BOUNDED, "{:?}", answer.took);
+    assert_eq!(node.admin_get("/api/resilience").await, before);
+    cluster.redis.restart().await;
+    becomes_degraded(&cluster.nodes[0], false).await;
+}

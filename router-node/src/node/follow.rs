@@ -27,6 +27,7 @@ use tokio::time::timeout;
 pub(crate) use following::Following;
 
 use super::Node;
+use super::settings::Told;
 use crate::actor::owner::{Heard, Reading, StoreIsBack, Stored};
 use crate::lease::desk;
 use crate::routing::Cells;
@@ -86,6 +87,7 @@ impl Directory {
             | Key::Pin(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => {}
         }
     }
@@ -119,6 +121,7 @@ impl Directory {
                 | Key::Pin(_)
                 | Key::Refresh(_)
                 | Key::Leader
+                | Key::Settings
                 | Key::Other(_) => {}
             }
         }
@@ -260,6 +263,11 @@ impl Follower {
                 // The desk ends with the node.
                 self.node.leases.desk.send(heard).await.ok();
             }
+            Some(Key::Settings) => {
+                if let Stored::Record(record) = stored {
+                    self.node.settings.tell(Told::Changed(record)).await;
+                }
+            }
             Some(key) => {
                 let reading = None;
                 self.directory.tell(&key, Heard { stored, reading }).await;
@@ -316,6 +324,12 @@ impl Follower {
         let all = desk::HeardAll { table, asked_at };
         self.node.leases.desk.send(all).await.ok();
         let mut held = self.by_key(snapshot);
+        let saved = match held.remove(&Key::Settings) {
+            Some(Stored::Record(record)) => Told::Found(Some(record)),
+            Some(Stored::Unreadable(_)) => Told::Unreadable,
+            Some(Stored::Nothing(_)) | None => Told::Found(None),
+        };
+        self.node.settings.tell(saved).await;
         let keys = self.directory.0.borrow().keys();
         for key in keys {
             let stored = held.remove(&key).unwrap_or(Stored::Nothing(None));

@@ -185,7 +185,8 @@ impl Registry {
         for provider in routing.providers.values() {
             let id = &provider.provider.id;
             let settings = &routing.config.settings;
-            let rules = BreakerRules::new(settings, provider.provider.profile);
+            let rules = BreakerRules::new(settings, provider.provider.profile)
+                .trusting_limits(settings.trusts_limits(&provider.provider));
             let cell = &provider.breaker;
             if let Some(owner) = cell.owner() {
                 owner.do_send(NewRules::<ProviderBreaker>(rules));

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use coordinator::config::ProcessEnv;
 use shared_proto::config::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use super::settings::{self, Inbox};
 use super::{Node, Registry};
 use crate::config::{Origin, Seen};
 use crate::lease::desk::NewRules;
@@ -36,26 +38,39 @@ impl Reloads {
     }
 }
 
-/// Watches the configuration file and the secret files that it names for ever;
-/// SIGHUP looks at once.
-pub(super) async fn watch(node: Arc<Node>, mut registry: Registry, origin: Origin, seen: Seen) {
+/// Watches the configuration file and the secret files that it names for ever,
+/// and takes over changed settings; SIGHUP looks at once.
+pub(super) async fn watch(
+    node: Arc<Node>,
+    (mut registry, mut inbox): (Registry, Inbox),
+    origin: Origin,
+    seen: Seen,
+) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else {
         return std::future::pending().await;
     };
     let mut seen = Arc::new(seen);
     let mut last = Arc::clone(&seen);
     let mut pause = EVERY;
+    let mut looked_at = Instant::now();
     loop {
+        let next_look = crate::timer::after(looked_at, pause);
         let asked = tokio::select! {
-            () = tokio::time::sleep(pause) => false,
+            () = tokio::time::sleep_until(next_look) => false,
             _ = hangup.recv() => true,
+            news = inbox.next() => {
+                settings::take_in(&node, &mut registry, news).await;
+                continue;
+            }
         };
+        looked_at = Instant::now();
         if origin.file.is_none() {
             continue;
         }
         let began = Instant::now();
         let now = look(&origin, &seen).await;
         pause = EVERY.max(began.elapsed().saturating_mul(SHARE));
+        looked_at = Instant::now();
         // A file that is gone for a moment (an editor that renames) is no change.
         let Some(mut now) = now else { continue };
         // Twice the same: it is not being written just now.
@@ -95,7 +110,7 @@ async fn apply(node: &Arc<Node>, registry: &mut Registry, origin: &Origin, seen:
         tracing::warn!("{warning}");
     }
     let before = node.routing();
-    let config = Arc::new(loaded.config);
+    let config = Arc::new(with_saved(node, loaded.config));
     if let Some(lost) = lost_protection(&before.config, &config, seen.file.as_deref()) {
         tracing::error!("{lost}; the changed configuration is refused, the running one stays");
         return done(node, true);
@@ -109,6 +124,29 @@ async fn apply(node: &Arc<Node>, registry: &mut Registry, origin: &Origin, seen:
             "server.listen, server.adminListen, server.workers and store.url take effect at the next start"
         );
     }
+    let connections = take_over(node, registry, config).await;
+    tracing::info!(connections, "the changed configuration is in force");
+    done(node, false);
+}
+
+/// What was saved through the API goes before what the file says.
+fn with_saved(node: &Node, config: Config) -> Config {
+    match config.with_saved(&node.settings.known().in_force, &ProcessEnv) {
+        Ok((config, _)) => config,
+        Err(problems) => {
+            settings::warn_of(&problems);
+            config
+        }
+    }
+}
+
+/// Puts a configuration in force; the number of its connections.
+pub(super) async fn take_over(
+    node: &Arc<Node>,
+    registry: &mut Registry,
+    config: Arc<Config>,
+) -> usize {
+    let before = node.routing();
     let routing = build(config, &mut registry.cells.borrow_mut(), node.now());
     registry.reload(&routing, &node.following).await;
     let connections = routing.slots.len();
@@ -124,8 +162,7 @@ async fn apply(node: &Arc<Node>, registry: &mut Registry, origin: &Origin, seen:
             gone,
         )));
     }
-    tracing::info!(connections, "the changed configuration is in force");
-    done(node, false);
+    connections
 }
 
 /// What a reload must not take away: it may meet a file that is being written,

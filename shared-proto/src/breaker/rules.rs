@@ -33,6 +33,12 @@ pub struct KindOverrides {
     pub quota_exhausted_ms: u64,
 }
 
+/// A minute after a rate limit, an hour after a used-up quota.
+const AFTER_LIMITS: KindOverrides = KindOverrides {
+    rate_limit_ms: 60_000,
+    quota_exhausted_ms: 3_600_000,
+};
+
 impl BreakerRules {
     /// The rules of a provider with `profile`. Kinds override nothing; a try
     /// keeps others out for one reset timeout.
@@ -47,6 +53,13 @@ impl BreakerRules {
             probe_timeout_ms: breaker.reset_timeout_ms,
             kind_overrides: None,
         }
+    }
+
+    /// The same where limits keep it open for a time of their own, if they do.
+    #[must_use]
+    pub const fn trusting_limits(mut self, trusts: bool) -> Self {
+        self.kind_overrides = if trusts { Some(AFTER_LIMITS) } else { None };
+        self
     }
 
     /// How long it stays open after `cycles` failed tries, ms, when the last failure was of `kind`.

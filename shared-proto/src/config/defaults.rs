@@ -113,6 +113,7 @@ const fn cooldown(base_cooldown_ms: u64, max_backoff_steps: u32) -> ConnectionCo
     ConnectionCooldown {
         base_cooldown_ms,
         use_upstream_retry_hints: true,
+        use_upstream_429_breaker_hints: None,
         max_backoff_steps,
     }
 }

@@ -1,12 +1,14 @@
 //! From text and environment to a [`Config`], or to every problem at once.
 
 use std::path::Path as FilePath;
+use std::sync::Arc;
 
 use super::Config;
 use super::file::File;
 use super::problem::{Path, Problem};
 use super::report::Report;
 use super::resolve::{self, Context};
+use super::saved::Given;
 use super::{shape, yaml};
 
 /// A configuration file, read but not understood yet.
@@ -77,6 +79,7 @@ pub fn load(
         .root
         .as_ref()
         .map(|root| shape::check(root, &mut report));
+    let given = file.as_ref().map(Given::by_file).unwrap_or_default();
     let file: Option<File> = file.map(|json| {
         serde_json::from_value(json).unwrap_or_else(|fault| {
             let message = format!("the file does not fit its own schema: {fault}");
@@ -89,7 +92,8 @@ pub fn load(
         env,
         overrides,
     };
-    let (config, found) = resolve::config(file, &mut context);
+    let (mut config, found) = resolve::config(file, &mut context);
+    config.given = Arc::new(given);
     let Report {
         mut problems,
         mut warnings,

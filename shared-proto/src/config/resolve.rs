@@ -30,6 +30,7 @@ mod zero;
 
 pub(crate) use combo::STRATEGIES;
 pub(crate) use provider::{Parts, assemble};
+pub(super) use settings::resolve as settings;
 pub(crate) use token_endpoint::described;
 
 /// Longest secret, in bytes.
@@ -101,6 +102,7 @@ pub(super) fn config(
         coordinator: Coordinator { lease_ms },
         node_id: environment::node_id(context),
         secret_keys: environment::secret_keys(context),
+        given: Arc::default(),
     };
     (config, found)
 }

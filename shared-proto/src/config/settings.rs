@@ -62,6 +62,26 @@ impl Default for QueueRules {
     }
 }
 
+/// What a combo says itself of how its requests wait for a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnWaits {
+    /// In place of [`QueueRules::timeout_ms`].
+    pub(super) timeout_ms: Option<u64>,
+    /// In place of [`QueueRules::depth`].
+    pub(super) depth: Option<u32>,
+}
+
+impl OwnWaits {
+    /// Its rules where `before` holds otherwise.
+    pub(super) fn over(self, before: QueueRules) -> QueueRules {
+        QueueRules {
+            enabled: before.enabled,
+            timeout_ms: self.timeout_ms.unwrap_or(before.timeout_ms),
+            depth: self.depth.unwrap_or(before.depth),
+        }
+    }
+}
+
 /// What an operator says that a refusal means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorRule {
@@ -97,6 +117,15 @@ pub struct ModelLockout {
 }
 
 impl Settings {
+    /// Whether limits keep the breaker of `provider` open for a time of their
+    /// own. Of servers whose kind is unknown nothing is known of their limits.
+    pub fn trusts_limits(&self, provider: &Provider) -> bool {
+        let said = self.connection_cooldown.get(provider.profile);
+        let usual = provider.profile != Profile::Local
+            && !super::nature::is_compatible(provider.id.as_str());
+        said.use_upstream_429_breaker_hints.unwrap_or(usual)
+    }
+
     /// When a day's quota begins anew at `provider`.
     pub fn daily_reset<'s>(&'s self, provider: &'s Provider) -> &'s DailyReset {
         let own = provider.daily_reset.as_ref();
@@ -142,6 +171,8 @@ pub struct ConnectionCooldown {
     pub base_cooldown_ms: u64,
     /// Whether an upstream's announced reset replaces the ladder.
     pub use_upstream_retry_hints: bool,
+    /// Whether limits keep the provider's breaker open for a time of their own; `None` leaves it to the provider.
+    pub use_upstream_429_breaker_hints: Option<bool>,
     /// Doublings of the ladder.
     pub max_backoff_steps: u32,
 }

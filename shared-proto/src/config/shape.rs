@@ -13,6 +13,14 @@ use super::problem::{Path, shorten};
 use super::report::Report;
 use super::yaml::{Entry, Node, Value, scalar};
 
+mod read;
+mod section;
+
+use read::{
+    Property, alternatives, asks_for_something, describe, is_exact, kinds, listed, names, property,
+};
+pub(super) use section::{known_only, merge};
+
 /// Marks keys that are accepted but not acted on.
 const NOT_YET: &str = "x-notYet";
 const EXACT: &str = "x-exact";
@@ -43,21 +51,38 @@ pub(super) fn check(root: &Node, report: &mut Report<'_>) -> Json {
 
 /// The same against any schema made of the keywords that ours uses.
 pub(super) fn check_against(schema: &Json, root: &Node, report: &mut Report<'_>) -> Json {
-    let mut walk = Walk {
+    Walk {
         top: schema,
         report,
-    };
-    walk.value(root, schema, &Path::default())
-        .unwrap_or_else(|| Json::Object(Map::new()))
+        strict: false,
+    }
+    .whole(root)
+}
+
+/// The same for what a program sends instead of what a person writes: numbers
+/// have to be numbers, whole ones, and within their bounds.
+pub(super) fn check_strictly(root: &Node, report: &mut Report<'_>) -> Json {
+    Walk {
+        top: &SCHEMA,
+        report,
+        strict: true,
+    }
+    .whole(root)
 }
 
 /// One walk.
 struct Walk<'s, 'r, 'a> {
     top: &'s Json,
     report: &'r mut Report<'a>,
+    strict: bool,
 }
 
 impl<'s> Walk<'s, '_, '_> {
+    fn whole(mut self, root: &Node) -> Json {
+        self.value(root, self.top, &Path::default())
+            .unwrap_or_else(|| Json::Object(Map::new()))
+    }
+
     /// Checks one value; `None` where nothing of it can be kept.
     fn value(&mut self, node: &Node, schema: &'s Json, path: &Path) -> Option<Json> {
         let Some(fitting) = self.branch(node, schema) else {
@@ -96,7 +121,8 @@ impl<'s> Walk<'s, '_, '_> {
         let schema = self.resolve(schema);
         let branches = alternatives(schema);
         if branches.is_empty() || names(schema).is_some() {
-            let fits = kinds(node).iter().any(|kind| self.admits(schema, kind));
+            let kinds = kinds(node).iter().take(if self.strict { 1 } else { 2 });
+            let fits = kinds.into_iter().any(|kind| self.admits(schema, kind));
             return fits.then_some(schema);
         }
         branches.iter().find_map(|branch| self.branch(node, branch))
@@ -144,7 +170,7 @@ impl<'s> Walk<'s, '_, '_> {
             .max(least.unwrap_or(i64::MIN))
             .min(most.unwrap_or(i64::MAX));
         if kept != number {
-            let exact = is_exact(schema);
+            let exact = self.strict || is_exact(schema);
             let bounds = match (least, most) {
                 (Some(least), Some(most)) => format!("{least} to {most}"),
                 (Some(least), None) => format!("at least {least}"),
@@ -168,7 +194,7 @@ impl<'s> Walk<'s, '_, '_> {
             reason = "cutting is the rule, and the cast saturates"
         )]
         let whole = number.trunc() as i64;
-        if number.fract() != 0.0 && is_exact(schema) {
+        if number.fract() != 0.0 && (self.strict || is_exact(schema)) {
             self.report
                 .problem(path, format!("{number} is not a whole number"));
         } else if number.fract() != 0.0 {
@@ -296,100 +322,4 @@ impl<'s> Walk<'s, '_, '_> {
             .collect();
         words.join(" or ")
     }
-}
-
-/// What a mapping's schema says of one key.
-enum Property<'s> {
-    /// Anything.
-    Open,
-    /// This.
-    Of(&'s Json),
-}
-
-fn property<'s>(schema: &'s Json, key: &str) -> Option<Property<'s>> {
-    if let Some(of_key) = schema.get("properties").and_then(|all| all.get(key)) {
-        return Some(Property::Of(of_key));
-    }
-    match schema.get("additionalProperties") {
-        Some(Json::Bool(false)) => None,
-        Some(of_any @ Json::Object(_)) => Some(Property::Of(of_any)),
-        _ => Some(Property::Open),
-    }
-}
-
-/// The branches of `anyOf` or `oneOf`.
-fn alternatives(schema: &Json) -> &[Json] {
-    let branches = schema.get("anyOf").or_else(|| schema.get("oneOf"));
-    branches.and_then(Json::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The words of an enumeration, listed or one by one.
-fn names(schema: &Json) -> Option<Vec<&str>> {
-    if let Some(listed) = schema.get("enum").and_then(Json::as_array) {
-        return Some(listed.iter().filter_map(Json::as_str).collect());
-    }
-    let branches = alternatives(schema);
-    let names: Vec<&str> = branches
-        .iter()
-        .filter_map(|branch| branch.get("const").and_then(Json::as_str))
-        .collect();
-    (!names.is_empty() && names.len() == branches.len()).then_some(names)
-}
-
-/// The JSON types as which a value may be read, best first.
-fn kinds(node: &Node) -> &'static [&'static str] {
-    match &node.value {
-        Value::Null => &["null"],
-        Value::Bool(_) => &["boolean"],
-        Value::Int(_) => &["integer"],
-        Value::Float(number) if number.is_finite() => &["integer"],
-        Value::Float(_) => &[],
-        Value::Text(text) => match scalar::number(text.trim()) {
-            Some(Value::Int(_)) => &["string", "integer"],
-            Some(Value::Float(number)) if number.is_finite() => &["string", "integer"],
-            _ => &["string"],
-        },
-        Value::List(_) => &["array"],
-        Value::Map(_) => &["object"],
-    }
-}
-
-fn describe(node: &Node) -> &'static str {
-    match node.value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "true or false",
-        Value::Float(number) if number.is_nan() => "no number (NaN)",
-        Value::Float(number) if number.is_infinite() => "infinity",
-        Value::Int(_) | Value::Float(_) => "a number",
-        Value::Text(_) => "text",
-        Value::List(_) => "a list",
-        Value::Map(_) => "a mapping",
-    }
-}
-
-fn listed(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-    quoted.join(", ")
-}
-
-/// Whether a number has to fit as it is.
-fn is_exact(schema: &Json) -> bool {
-    schema.get(EXACT) == Some(&Json::Bool(true))
-}
-
-/// Whether a value of a key that is not acted on would change anything if it were.
-fn asks_for_something(not_yet: Option<&Json>, value: &Json) -> bool {
-    let idle: &[Json] = match not_yet {
-        None => return false,
-        Some(Json::Array(idle)) => idle,
-        Some(_) => &[],
-    };
-    let nothing = match value {
-        Json::Null | Json::Bool(false) => true,
-        Json::Bool(true) | Json::Number(_) => false,
-        Json::String(text) => text.is_empty(),
-        Json::Array(items) => items.is_empty(),
-        Json::Object(map) => map.is_empty() || map.get("enabled") == Some(&Json::Bool(false)),
-    };
-    !nothing && !idle.contains(value)
 }

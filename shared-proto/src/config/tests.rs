@@ -9,6 +9,7 @@ mod files;
 mod properties;
 mod providers;
 mod resolved;
+mod saved;
 mod settings;
 mod text;
 mod zero;

@@ -43,6 +43,26 @@ pub(crate) struct Entry {
 }
 
 impl Node {
+    /// The tree of a JSON value; it has no places.
+    pub(crate) fn of_json(json: &Json) -> Self {
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(flag) => Value::Bool(*flag),
+            Json::Number(number) => number.as_i64().map_or_else(
+                || Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+                Value::Int,
+            ),
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Array(items) => Value::List(items.iter().map(Self::of_json).collect()),
+            Json::Object(map) => Value::Map(map.iter().map(Entry::of_json).collect()),
+        };
+        Self {
+            line: 0,
+            column: 0,
+            value,
+        }
+    }
+
     /// The value as JSON, as it stands; a number that JSON does not have is null.
     pub(crate) fn to_json(&self) -> Json {
         match &self.value {
@@ -56,6 +76,17 @@ impl Node {
                 .iter()
                 .map(|entry| (entry.key.clone(), entry.node.to_json()))
                 .collect(),
+        }
+    }
+}
+
+impl Entry {
+    fn of_json((key, value): (&String, &Json)) -> Self {
+        Self {
+            key: key.clone(),
+            line: 0,
+            column: 0,
+            node: Node::of_json(value),
         }
     }
 }

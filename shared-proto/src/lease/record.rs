@@ -257,6 +257,7 @@ impl<'k> Subject<'k> {
             | Key::Token(_)
             | Key::Refresh(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => None,
         }
     }

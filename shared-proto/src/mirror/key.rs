@@ -32,9 +32,13 @@ pub const TOKEN: &str = "token";
 pub const REFRESH: &str = "refresh";
 /// The kind of the coordinators' leader record.
 pub const LEADER: &str = "leader";
+/// The kind of the record of saved settings.
+pub const SETTINGS: &str = "settings";
 
 /// The one id of the leader's kind.
 const LEADER_ID: &str = "coordinator";
+/// The one id of the settings' kind.
+const SETTINGS_ID: &str = "saved";
 
 /// Longest spelled key, in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;
@@ -60,6 +64,8 @@ pub enum Key {
     Refresh(ConnectionId),
     /// Who leads the coordinators.
     Leader,
+    /// What was saved of the settings.
+    Settings,
     /// A kind that this version does not know; carried as it is.
     Other(OtherKey),
 }
@@ -83,7 +89,16 @@ impl Key {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         let free = !matches!(
             kind,
-            "" | HEALTH | LOCKOUT | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+            "" | HEALTH
+                | LOCKOUT
+                | BREAKER
+                | LEASE
+                | BOUND
+                | PIN
+                | TOKEN
+                | REFRESH
+                | LEADER
+                | SETTINGS
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -112,6 +127,7 @@ impl Key {
             Self::Token(_) => TOKEN,
             Self::Refresh(_) => REFRESH,
             Self::Leader => LEADER,
+            Self::Settings => SETTINGS,
             Self::Other(other) => &other.kind,
         }
     }
@@ -126,6 +142,7 @@ impl Key {
             Self::Breaker(id) => escape(id.as_str()),
             Self::Lease(hash) | Self::Pin(hash) => escape(hash),
             Self::Leader => LEADER_ID.to_owned(),
+            Self::Settings => SETTINGS_ID.to_owned(),
             Self::Other(other) => other.spelled_id.to_string(),
         }
     }
@@ -218,6 +235,7 @@ impl Keyspace {
             TOKEN => unescape(id).map(|id| Key::Token(ConnectionId::new(id))),
             REFRESH => unescape(id).map(|id| Key::Refresh(ConnectionId::new(id))),
             LEADER => (id == LEADER_ID).then_some(Key::Leader),
+            SETTINGS => (id == SETTINGS_ID).then_some(Key::Settings),
             _ => Key::other_spelled(kind, id),
         };
         key.map_or(Spelled::Malformed, Spelled::Key)

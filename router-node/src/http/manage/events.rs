@@ -10,6 +10,7 @@ use futures_util::{Stream, stream};
 use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
+use shared_proto::config::Saved;
 use shared_proto::health::ConnectionHealth;
 use shared_proto::lockout::ModelLockouts;
 use shared_proto::mirror::key::Key;
@@ -124,7 +125,9 @@ fn named(key: &Key) -> (&str, Option<&str>) {
         Key::Lockout(id) => ("lockouts", Some(id.as_str())),
         Key::Breaker(id) => ("breaker", Some(id.as_str())),
         Key::Bound(id) | Key::Token(id) | Key::Refresh(id) => (key.kind(), Some(id.as_str())),
-        Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Other(_) => (key.kind(), None),
+        Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Settings | Key::Other(_) => {
+            (key.kind(), None)
+        }
     }
 }
 
@@ -141,6 +144,9 @@ fn changed(record: &Record, now: Millis) -> Value {
             |_| unknown(),
             |breaker| json!({"breaker": words::breaker(&breaker, now)}),
         ),
+        Key::Settings => record
+            .decode::<Saved>()
+            .map_or_else(|_| unknown(), |saved| json!({"sections": saved.sections()})),
         Key::Lease(_)
         | Key::Bound(_)
         | Key::Pin(_)

@@ -90,13 +90,7 @@ fn escalation_happens_over_failed_tries() {
 
 #[test]
 fn kinds_override_the_first_time_and_escalate_alike() {
-    let rules = BreakerRules {
-        kind_overrides: Some(KindOverrides {
-            rate_limit_ms: 60_000,
-            quota_exhausted_ms: 3_600_000,
-        }),
-        ..API_KEY
-    };
+    let rules = API_KEY.trusting_limits(true);
     assert_eq!(rules.open_ms(0, Some(FailureKind::Transient)), 30_000);
     assert_eq!(rules.open_ms(0, Some(FailureKind::RateLimit)), 60_000);
     assert_eq!(rules.open_ms(4, Some(FailureKind::RateLimit)), 120_000);

@@ -118,9 +118,9 @@ pub(crate) struct ConnectionCooldown {
     pub(crate) base_cooldown_ms: Option<u64>,
     /// Whether an upstream's announced reset replaces the ladder. Default true.
     pub(crate) use_upstream_retry_hints: Option<bool>,
-    /// Whether an upstream's 429 may open the provider's breaker. Unset: by provider.
+    /// Whether the provider's breaker stays open longer after limits: 1 minute after a rate limit, 1 hour
+    /// after a used-up quota. Unset: yes, but not for local and compatible servers, whose limits are unknown.
     #[serde(rename = "useUpstream429BreakerHints")]
-    #[schemars(extend("x-notYet" = true))]
     pub(crate) use_upstream_429_breaker_hints: Option<bool>,
     /// Doublings of the ladder. Default 8 (oauth), 5 (apikey), 3 (local).
     #[schemars(range(min = 0, max = 32))]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::id::{ConnectionId, ProviderId};
 
 use super::super::problem::{Path, nearest, shorten};
+use super::super::settings::OwnWaits;
 use super::super::{Combo, QueueRules, StrategyName, Target, file};
 use super::{Context, NameRule, World, check_name};
 
@@ -73,24 +74,23 @@ pub(super) fn resolve(
         let targets = targets
             .filter_map(|(at, given)| target(given, &path.index(at), world, &names, context))
             .collect();
+        let waits = waits(combo.config.as_ref());
         combos.push(Combo {
             name: combo.name.clone().unwrap_or_default(),
             strategy: StrategyName::Priority,
             targets,
-            queue: waiting(combo.config.as_ref(), queue),
+            queue: waits.over(queue),
+            waits,
         });
     }
     combos
 }
 
-/// How requests of a combo wait for a slot: what it says, over `before`.
-pub(super) fn waiting(given: Option<&file::ComboConfig>, before: QueueRules) -> QueueRules {
-    let timeout_ms = given.and_then(|given| given.queue_timeout_ms);
-    let depth = given.and_then(|given| u32::try_from(given.queue_depth?).ok());
-    QueueRules {
-        enabled: before.enabled,
-        timeout_ms: timeout_ms.unwrap_or(before.timeout_ms),
-        depth: depth.unwrap_or(before.depth),
+/// What a combo says of how its requests wait for a slot.
+pub(super) fn waits(given: Option<&file::ComboConfig>) -> OwnWaits {
+    OwnWaits {
+        timeout_ms: given.and_then(|given| given.queue_timeout_ms),
+        depth: given.and_then(|given| u32::try_from(given.queue_depth?).ok()),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Context, combo, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
-pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> Settings {
+pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> Settings {
     let built_in = Settings::default();
     let path = Path::of("settings");
     let below = path.key("resilience");
@@ -85,7 +85,7 @@ fn queue(
     let enabled = switch.and_then(|switch| switch.enabled);
     QueueRules {
         enabled: enabled.unwrap_or(built_in.enabled),
-        ..combo::waiting(defaults, built_in)
+        ..combo::waits(defaults).over(built_in)
     }
 }
 
@@ -142,6 +142,7 @@ fn connection_cooldown(
         use_upstream_retry_hints: given
             .use_upstream_retry_hints
             .unwrap_or(built_in.use_upstream_retry_hints),
+        use_upstream_429_breaker_hints: given.use_upstream_429_breaker_hints,
         max_backoff_steps: given
             .max_backoff_steps
             .map_or(built_in.max_backoff_steps, small),
@@ -224,9 +225,12 @@ fn provider_breaker(
     let failure_threshold = threshold.map_or(built_in.failure_threshold, small);
     let most = failure_threshold.saturating_sub(1).max(1);
     let is_derived = variables.finer.is_none();
+    let derived = derived_degradation(failure_threshold);
     let degradation_threshold = match degradation.map(small) {
+        // The default, said aloud.
+        Some(wanted) if is_derived && wanted == derived => derived,
         Some(wanted) => wanted.min(most),
-        None if is_derived => derived_degradation(failure_threshold),
+        None if is_derived => derived,
         None => built_in.degradation_threshold.min(most),
     };
     if let Some(wanted) = given.degradation_threshold

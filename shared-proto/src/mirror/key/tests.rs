@@ -34,6 +34,9 @@ fn spells_plain_ids_readably() {
     }
     assert_eq!(space.spell(&Key::Leader), "{omniroute}:leader:coordinator");
     assert!(Key::Leader.is_logged());
+    assert_eq!(space.spell(&Key::Settings), "{omniroute}:settings:saved");
+    assert!(Key::Settings.is_logged());
+    assert!(Key::other("settings", "saved").is_none());
 }
 
 #[test]
