@@ -37,6 +37,8 @@ pub(crate) use cell::{
 pub(crate) struct Routing {
     pub(crate) config: Arc<Config>,
     pub(crate) slots: HashMap<ConnectionId, Arc<Slot>>,
+    /// Those that are switched off: nobody is routed to them, but they can be tested.
+    pub(crate) switched_off: HashMap<ConnectionId, (Arc<ProviderSlot>, Arc<Slot>)>,
     pub(crate) providers: HashMap<ProviderId, Arc<ProviderSlot>>,
     pub(crate) combos: HashMap<String, Arc<Combo>>,
     pub(crate) keys: HashMap<[u8; 32], Arc<ApiKey>>,
@@ -76,6 +78,11 @@ impl Slot {
     /// The URL for `protocol`; none when it is not spoken over HTTP.
     pub(crate) fn url(&self, protocol: Protocol) -> Option<&Uri> {
         self.urls.get(protocol.index())?.as_ref()
+    }
+
+    /// Where it lists its models; none when `protocol` is not spoken over HTTP.
+    pub(crate) fn models_url(&self, protocol: Protocol) -> Option<Uri> {
+        build::url(&self.provider, &self.connection, (protocol, "models"))
     }
 
     /// Its refreshed tokens, if it is an account that has them. Those of another
@@ -214,6 +221,15 @@ impl ProviderSlot {
 }
 
 impl Routing {
+    /// A connection and its provider, whether it is switched on or not.
+    pub(crate) fn connection(&self, id: &str) -> Option<(Arc<ProviderSlot>, Arc<Slot>)> {
+        if let Some(slot) = self.slots.get(id) {
+            let provider = self.providers.get(&slot.provider.id)?;
+            return Some((Arc::clone(provider), Arc::clone(slot)));
+        }
+        self.switched_off.get(id).cloned()
+    }
+
     /// The providers that serve a bare model name, best first: exact names
     /// before prefixes, configuration order among equals.
     pub(crate) fn providers_of(&self, model: &str) -> Vec<Arc<ProviderSlot>> {

@@ -34,7 +34,7 @@ pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
 pub use settings::{
     ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, WaitForCooldown,
+    ProviderCooldown, ProviderWindow, QueueRules, Settings, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};

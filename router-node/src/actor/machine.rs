@@ -64,7 +64,9 @@ impl Machine for ConnectionHealth {
 
     fn may_repeat(event: &Self::Event) -> bool {
         match event {
-            health::HealthEvent::Failed { .. } | health::HealthEvent::Succeeded { .. } => true,
+            health::HealthEvent::Failed { .. }
+            | health::HealthEvent::Succeeded { .. }
+            | health::HealthEvent::Retried { .. } => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }

@@ -181,6 +181,11 @@ impl Registry {
             new.extend(self.apply_tokens(slot));
             new.extend(self.apply_lockouts(slot));
         }
+        // What is switched off can be tested; its tokens are left alone.
+        for (_, slot) in routing.switched_off.values() {
+            new.extend(self.apply_connection(routing, slot));
+            new.extend(self.apply_lockouts(slot));
+        }
         self.forget_tokens(routing);
         for provider in routing.providers.values() {
             let id = &provider.provider.id;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, HeaderName, Method, Request};
 use secrecy::ExposeSecret;
+use serde::de::IgnoredAny;
 use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
@@ -49,6 +50,8 @@ pub(crate) struct Call<'a> {
     headers: &'a HeaderMap,
     config: &'a Config,
     clients: &'a Clients,
+    /// The longest that a whole answer is waited for, whatever the provider's timers say.
+    most: Duration,
 }
 
 /// An upstream's success.
@@ -87,6 +90,15 @@ impl<'a> Call<'a> {
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,
+            most: Duration::MAX,
+        }
+    }
+
+    /// The same, none of which takes longer than `most`.
+    pub(crate) fn brief(request: &'a Admitted, most: Duration) -> Self {
+        Self {
+            most,
+            ..Self::new(request)
         }
     }
 
@@ -98,7 +110,7 @@ impl<'a> Call<'a> {
         credential: Shown<'_>,
         now: Millis,
     ) -> Result<Success, Failed> {
-        let total = limit(candidate.slot.provider.timeouts.total_ms);
+        let total = limit(candidate.slot.provider.timeouts.total_ms).min(self.most);
         let deadline = after(Instant::now(), total);
         let sending = self.send(candidate, credential);
         let sent = if self.facts.stream {
@@ -181,9 +193,13 @@ impl<'a> Call<'a> {
         credential: Shown<'_>,
     ) -> Option<Request<crate::upstream::Body>> {
         let slot = &candidate.slot;
-        let uri = slot.url(self.protocol)?.clone();
+        let (method, uri) = if self.facts.listing {
+            (Method::GET, slot.models_url(self.protocol)?)
+        } else {
+            (Method::POST, slot.url(self.protocol)?.clone())
+        };
         let mut request = Request::new(self.facts.body_for(&candidate.model));
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = method;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         *headers = self.headers.clone();
@@ -239,7 +255,7 @@ impl<'a> Call<'a> {
             per_model_quota: candidate.slot.per_model_quota,
             reading: provider.reading,
             daily_reset: Some(settings.daily_reset(provider)),
-            model: Some(&candidate.model),
+            model: (!self.facts.listing).then_some(&*candidate.model),
             in_stream: (200..300).contains(&answer.status),
         };
         let rules = self.rules(candidate);
@@ -284,6 +300,15 @@ impl<'a> Call<'a> {
             failure,
             stale: false,
         })?;
+        if self.facts.listing && serde_json::from_slice::<IgnoredAny>(&body).is_ok() {
+            return Ok(Whole {
+                status: answer.status,
+                content_type: HeaderValue::from_static("application/json"),
+                headers: answer.headers,
+                body,
+                usage: None,
+            });
+        }
         let content_type = answer.content_type();
         let max_tokens = self.facts.max_tokens;
         let judge =

@@ -112,6 +112,14 @@ impl Events {
         }
     }
 
+    /// A live test that was answered, which says nothing to the breaker.
+    pub(crate) fn passed(candidate: &Candidate, began: Millis) -> Self {
+        Self {
+            breaker: None,
+            ..Self::succeeded(candidate, began, None)
+        }
+    }
+
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
         self.health.is_none() && self.lockout.is_none() && self.breaker.is_none()

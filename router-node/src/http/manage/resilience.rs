@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
-use shared_proto::health::{ConnectionHealth, HealthEvent};
+use shared_proto::health::{ConnectionHealth, HealthEvent, Retry, RetryRules};
 
 use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
@@ -51,6 +51,7 @@ pub(super) async fn connections(
         .filter_map(|c| routing.slots.get(&c.id))
         .map(|slot| &**slot);
     let slots: Vec<&Slot> = slots.filter(of_it).collect();
+    let rules = &routing.config.settings.expired_retry;
     let rows: Vec<Value> = slots
         .iter()
         .take(MAX_ROWS)
@@ -61,7 +62,7 @@ pub(super) async fn connections(
                 .node
                 .leases
                 .is_leased(&slot.connection.id, now);
-            Some(row(slot, provider, leased, now))
+            Some(row(slot, provider, (leased, now), rules))
         })
         .collect();
     manager.json(json!({
@@ -70,20 +71,31 @@ pub(super) async fn connections(
     }))
 }
 
-fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value {
+/// How the connection stands, its provider's breaker included.
+pub(super) fn connection_status(slot: &Slot, provider: &ProviderSlot, now: Millis) -> &'static str {
+    let admission = provider.breaker.breaker().admit(now);
+    match words::status(&slot.cell.health(), now) {
+        "terminal" => "terminal",
+        _ if matches!(admission, Admission::Reject { .. }) => "circuit_open",
+        status => status,
+    }
+}
+
+fn row(
+    slot: &Slot,
+    provider: &ProviderSlot,
+    (leased, now): (bool, Millis),
+    rules: &RetryRules,
+) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
-    let is_open = matches!(breaker.admit(now), Admission::Reject { .. });
-    let status = match words::status(&health, now) {
-        "terminal" => "terminal",
-        _ if is_open => "circuit_open",
-        status => status,
-    };
+    let status = connection_status(slot, provider, now);
     let mut row = json!({
         "id": slot.connection.id,
         "provider": slot.provider.id,
         "priority": slot.connection.priority,
         "connectionStatus": status,
+        "isActive": !health.auto_disabled && health.retry(rules) != Retry::Over,
     });
     let rest = json!({
         "lowPriorityLane": null,
@@ -96,6 +108,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
+        row.insert("expiredRetry".to_owned(), words::retries(&health, rules));
         row.extend(rest);
     }
     row

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
-use shared_proto::health::{Blocked, ConnectionHealth, LastError};
+use shared_proto::health::{Blocked, ConnectionHealth, LastError, Retry, RetryRules};
 use shared_proto::lockout::ModelLockouts;
 
 /// A connection's health at `now`.
@@ -32,6 +32,23 @@ pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Valu
             Map::new()
         }
     }
+}
+
+/// Retries of an expired connection; null when none was or will be made.
+pub(super) fn retries(health: &ConnectionHealth, rules: &RetryRules) -> Value {
+    let next = match health.retry(rules) {
+        Retry::At { due, .. } => Some(due),
+        Retry::Over | Retry::Never => None,
+    };
+    if next.is_none() && health.expired_retry.is_none() {
+        return Value::Null;
+    }
+    json!({
+        "count": health.expired_retry.map_or(0, |retry| retry.count),
+        "at": health.expired_retry.map(|retry| retry.at.to_rfc3339()),
+        "nextAt": next.map(Millis::to_rfc3339),
+        "over": health.retry(rules) == Retry::Over,
+    })
 }
 
 /// A provider's breaker at `now`.
