@@ -7,6 +7,7 @@
 mod alarm;
 mod build;
 mod cell;
+mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use shared_proto::clock::Millis;
 use shared_proto::config::{ApiKey, Combo, Config, Connection, ErrorRule, Provider};
 use shared_proto::failure::Failure;
+use shared_proto::gate::GateRules;
 use shared_proto::health::Blocked;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
@@ -32,6 +34,7 @@ pub(crate) use cell::{
     BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
     PublishLockouts,
 };
+pub(crate) use gate::{GateCell, PublishGate};
 
 /// One configuration, ready to route by.
 pub(crate) struct Routing {
@@ -150,6 +153,9 @@ impl Slot {
 pub(crate) struct ProviderSlot {
     pub(crate) provider: Arc<Provider>,
     pub(crate) breaker: Arc<BreakerCell>,
+    pub(crate) gate: Arc<GateCell>,
+    /// The numbers of its gate.
+    pub(crate) gate_rules: GateRules,
     /// Every connection, in configuration order.
     pub(crate) all: Vec<Arc<Slot>>,
     /// The same by name.

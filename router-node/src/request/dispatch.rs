@@ -1,11 +1,13 @@
 //! One upstream call: send, wait for the head, and judge what comes until the
 //! answer is whole or its stream is committed.
 
+mod outgoing;
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, HeaderName, Method, Request};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use secrecy::ExposeSecret;
 use serde::de::IgnoredAny;
 use shared_proto::answer;
@@ -36,9 +38,6 @@ use crate::upstream::{Clients, SendError};
 const ERROR_BODY: usize = 64 * 1024;
 /// How long the rest of an error's body is waited for.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The protocol's version when the client names none.
-const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// The header that an attempt proves itself with.
 type Shown<'a> = Option<&'a (HeaderName, HeaderValue)>;
@@ -183,42 +182,6 @@ impl<'a> Call<'a> {
             .send(request, proxy, (timeouts.connect_ms, head))
             .map_err(|_| SendError::ProxyUnreachable)?;
         sending.head().await
-    }
-
-    /// `None` for a provider without an address for the protocol, which
-    /// resolving has already refused.
-    fn request(
-        &self,
-        candidate: &Candidate,
-        credential: Shown<'_>,
-    ) -> Option<Request<crate::upstream::Body>> {
-        let slot = &candidate.slot;
-        let (method, uri) = if self.facts.listing {
-            (Method::GET, slot.models_url(self.protocol)?)
-        } else {
-            (Method::POST, slot.url(self.protocol)?.clone())
-        };
-        let mut request = Request::new(self.facts.body_for(&candidate.model));
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        *headers = self.headers.clone();
-        headers
-            .entry(CONTENT_TYPE)
-            .or_insert(HeaderValue::from_static("application/json"));
-        if self.protocol == Protocol::Messages {
-            headers
-                .entry("anthropic-version")
-                .or_insert(HeaderValue::from_static(ANTHROPIC_VERSION));
-        }
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        for (name, value) in &slot.default_headers {
-            headers.entry(name).or_insert_with(|| value.clone());
-        }
-        if let Some((name, value)) = credential {
-            headers.insert(name, value.clone());
-        }
-        Some(request)
     }
 
     /// Reads and classifies an answer that is not a success.

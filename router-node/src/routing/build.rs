@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use secrecy::ExposeSecret as _;
 use shared_proto::clock::Millis;
 use shared_proto::config::{AuthStyle, Config, Connection, Credential, ErrorRule, Provider};
+use shared_proto::gate::GateRules;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
@@ -14,7 +15,7 @@ use shared_proto::protocol::Protocol;
 
 use crate::token;
 
-use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
+use super::{Alarm, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
 pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
@@ -33,10 +34,7 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
     }
     let in_order: Vec<Arc<ProviderSlot>> = grouped
         .into_iter()
-        .map(|(provider, of_it)| {
-            let breaker = cells.breaker(&provider.id);
-            Arc::new(provider_slot(provider, breaker, of_it, now))
-        })
+        .map(|(provider, of_it)| Arc::new(provider_slot(&config, (provider, of_it), cells, now)))
         .collect();
     let (exact, prefixes) = bare_models(&in_order);
     let providers: HashMap<ProviderId, Arc<ProviderSlot>> = in_order
@@ -48,9 +46,8 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
         .map(|slot| {
             let provider = providers.get(&slot.provider.id).cloned();
             let provider = provider.unwrap_or_else(|| {
-                let breaker = cells.breaker(&slot.provider.id);
-                let provider = Arc::clone(&slot.provider);
-                Arc::new(provider_slot(provider, breaker, Vec::new(), now))
+                let alone = (Arc::clone(&slot.provider), Vec::new());
+                Arc::new(provider_slot(&config, alone, cells, now))
             });
             (slot.connection.id.clone(), (provider, slot))
         })
@@ -183,9 +180,9 @@ fn default_headers(provider: &Provider) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 fn provider_slot(
-    provider: Arc<Provider>,
-    breaker: Arc<BreakerCell>,
-    all: Vec<Arc<Slot>>,
+    config: &Config,
+    (provider, all): (Arc<Provider>, Vec<Arc<Slot>>),
+    cells: &mut Cells,
     now: Millis,
 ) -> ProviderSlot {
     let mut any: Vec<Arc<Slot>> = Vec::new();
@@ -215,8 +212,10 @@ fn provider_slot(
         slot.cell.place(places, now);
     }
     ProviderSlot {
+        breaker: cells.breaker(&provider.id),
+        gate: cells.gate(&provider.id),
+        gate_rules: GateRules::new(&config.settings, provider.profile),
         provider,
-        breaker,
         by_id: all
             .iter()
             .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
+use shared_proto::gate::{GateEvent, ProviderGate};
 use shared_proto::health::{ConnectionHealth, HealthEvent, Retry, RetryRules};
 
 use super::{Manager, lockouts, words};
@@ -104,6 +105,7 @@ fn row(
         "maxConcurrent": slot.connection.max_concurrent,
         "leased": leased,
         "breaker": words::breaker(&breaker, now),
+        "providerCooldown": words::gate(slot, provider, now),
         "lockouts": words::lockouts(&slot.cell.lockouts(), now),
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
@@ -166,6 +168,12 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         Scope::All | Scope::Cooldowns => reset_cooldowns(&manager, &wanted, &mut durable).await,
         Scope::Usual | Scope::Breakers | Scope::Lockouts => 0,
     };
+    let gates = match wanted.scope {
+        Scope::Usual | Scope::All | Scope::Cooldowns => {
+            reset_gates(&manager, &wanted, &mut durable).await
+        }
+        Scope::Breakers | Scope::Lockouts => 0,
+    };
     let lockouts = match wanted.scope {
         Scope::Usual | Scope::All | Scope::Lockouts => {
             let provider = wanted.provider.as_deref();
@@ -188,6 +196,7 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         "breakers": breakers,
         "cooldowns": cooldowns,
         "lockouts": lockouts,
+        "providerCooldowns": gates,
         "message": format!(
             "{breakers} breaker(s), {cooldowns} cooldown(s) and the lockouts of {lockouts} connection(s) reset"
         ),
@@ -216,18 +225,37 @@ fn connection_not_found() -> ClientError {
     )
 }
 
+/// Whether the reset is about the provider.
+fn is_meant(wanted: &ResetBody, provider: &ProviderSlot) -> bool {
+    let id = provider.provider.id.as_str();
+    let named = wanted.provider.as_deref().is_none_or(|p| p == id);
+    named
+        && wanted.connection.as_deref().is_none_or(|c| {
+            let mut of_it = provider.all.iter();
+            of_it.any(|slot| slot.connection.id.as_str() == c)
+        })
+}
+
+async fn reset_gates(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
+    let mut count = 0_usize;
+    for provider in manager.routing.providers.values() {
+        let owner = provider.gate.owner();
+        let Some(owner) = owner.filter(|_| is_meant(wanted, provider)) else {
+            continue;
+        };
+        let counted = !provider.gate.gate().is_clean();
+        let told = owner.send(Report::<ProviderGate>(GateEvent::Reset)).await;
+        durable.push(told.ok().and_then(|reported| reported.durable));
+        count = count.saturating_add(usize::from(counted));
+    }
+    count
+}
+
 async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
     let mut count = 0_usize;
     for provider in manager.routing.providers.values() {
-        let id = &provider.provider.id;
-        let named = wanted.provider.as_deref().is_none_or(|p| p == id.as_str());
-        let holds = wanted.connection.as_deref().is_none_or(|c| {
-            provider
-                .all
-                .iter()
-                .any(|slot| slot.connection.id.as_str() == c)
-        });
-        let Some(owner) = provider.breaker.owner().filter(|_| named && holds) else {
+        let owner = provider.breaker.owner();
+        let Some(owner) = owner.filter(|_| is_meant(wanted, provider)) else {
             continue;
         };
         let tripped = !provider.breaker.breaker().is_clean();

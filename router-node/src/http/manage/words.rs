@@ -6,6 +6,8 @@ use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth, LastError, Retry, RetryRules};
 use shared_proto::lockout::ModelLockouts;
 
+use crate::routing::{ProviderSlot, Slot};
+
 /// A connection's health at `now`.
 pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Value> {
     let until = match health.eligible(now) {
@@ -48,6 +50,22 @@ pub(super) fn retries(health: &ConnectionHealth, rules: &RetryRules) -> Value {
         "at": health.expired_retry.map(|retry| retry.at.to_rfc3339()),
         "nextAt": next.map(Millis::to_rfc3339),
         "over": health.retry(rules) == Retry::Over,
+    })
+}
+
+/// How the gate in front of combos stands; null while it lets the connection pass.
+pub(super) fn gate(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
+    let id = &slot.connection.id;
+    let Some(until) = provider.gate.shut(id, &provider.gate_rules, now) else {
+        return Value::Null;
+    };
+    let gate = provider.gate.gate();
+    let whole = gate.provider_rests(&provider.gate_rules, now);
+    json!({
+        "scope": if whole.is_some() { "provider" } else { "connection" },
+        "remainingMs": until.since(now),
+        "failureCount": gate.connections.get(id).map_or(0, |failing| failing.count),
+        "providerFailureCount": gate.failures.len(),
     })
 }
 
