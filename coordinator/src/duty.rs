@@ -5,8 +5,7 @@
 //! here is needed for anything to be right: each reader judges by time itself.
 //!
 //! A new duty is a variant of [`Duty`], its period, and an arm in
-//! [`Duties::turn`]. That is where the sweeps of egress addresses and the
-//! repeated refreshes of tokens belong.
+//! [`Duties::turn`]. That is where the sweeps of egress addresses belong.
 
 mod roster;
 

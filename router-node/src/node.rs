@@ -4,6 +4,7 @@ mod changes;
 mod follow;
 mod registry;
 mod reload;
+mod retry;
 mod roster;
 mod settings;
 mod stop;
@@ -199,6 +200,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
             follower.run(),
             roster::keep(Arc::clone(&node)),
             store::watch(Arc::clone(&node)),
+            retry::keep(Arc::clone(&node)),
             duties(Arc::clone(&node), config.store.prefix.clone()),
         );
     };

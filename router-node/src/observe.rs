@@ -10,6 +10,7 @@ mod seldom;
 mod slots;
 mod telemetry;
 mod tokens;
+mod trials;
 
 use std::time::Duration;
 
@@ -51,7 +52,10 @@ impl Observer {
     /// Counts a request out, writes its log line and keeps its record.
     pub(crate) fn request_ended(&self, record: Record, took: Duration) {
         self.metrics.requests_in_flight.dec();
-        self.metrics.request_ended(&record, took);
+        match record.test {
+            None => self.metrics.request_ended(&record, took),
+            Some(why) => self.metrics.trials.ended(&record, why),
+        }
         log::request(&record);
         self.journal.push(record);
     }

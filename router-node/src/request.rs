@@ -19,6 +19,7 @@ pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod trace;
 pub(crate) mod transition;
+pub(crate) mod trial;
 mod unsent;
 
 use std::rc::Rc;

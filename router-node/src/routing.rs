@@ -7,6 +7,7 @@
 mod alarm;
 mod build;
 mod cell;
+mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use shared_proto::clock::Millis;
 use shared_proto::config::{ApiKey, Combo, Config, Connection, ErrorRule, Provider};
 use shared_proto::failure::Failure;
+use shared_proto::gate::GateRules;
 use shared_proto::health::Blocked;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
@@ -32,11 +34,14 @@ pub(crate) use cell::{
     BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
     PublishLockouts,
 };
+pub(crate) use gate::{GateCell, PublishGate};
 
 /// One configuration, ready to route by.
 pub(crate) struct Routing {
     pub(crate) config: Arc<Config>,
     pub(crate) slots: HashMap<ConnectionId, Arc<Slot>>,
+    /// Those that are switched off: nobody is routed to them, but they can be tested.
+    pub(crate) switched_off: HashMap<ConnectionId, (Arc<ProviderSlot>, Arc<Slot>)>,
     pub(crate) providers: HashMap<ProviderId, Arc<ProviderSlot>>,
     pub(crate) combos: HashMap<String, Arc<Combo>>,
     pub(crate) keys: HashMap<[u8; 32], Arc<ApiKey>>,
@@ -76,6 +81,11 @@ impl Slot {
     /// The URL for `protocol`; none when it is not spoken over HTTP.
     pub(crate) fn url(&self, protocol: Protocol) -> Option<&Uri> {
         self.urls.get(protocol.index())?.as_ref()
+    }
+
+    /// Where it lists its models; none when `protocol` is not spoken over HTTP.
+    pub(crate) fn models_url(&self, protocol: Protocol) -> Option<Uri> {
+        build::url(&self.provider, &self.connection, (protocol, "models"))
     }
 
     /// Its refreshed tokens, if it is an account that has them. Those of another
@@ -143,6 +153,9 @@ impl Slot {
 pub(crate) struct ProviderSlot {
     pub(crate) provider: Arc<Provider>,
     pub(crate) breaker: Arc<BreakerCell>,
+    pub(crate) gate: Arc<GateCell>,
+    /// The numbers of its gate.
+    pub(crate) gate_rules: GateRules,
     /// Every connection, in configuration order.
     pub(crate) all: Vec<Arc<Slot>>,
     /// The same by name.
@@ -214,6 +227,15 @@ impl ProviderSlot {
 }
 
 impl Routing {
+    /// A connection and its provider, whether it is switched on or not.
+    pub(crate) fn connection(&self, id: &str) -> Option<(Arc<ProviderSlot>, Arc<Slot>)> {
+        if let Some(slot) = self.slots.get(id) {
+            let provider = self.providers.get(&slot.provider.id)?;
+            return Some((Arc::clone(provider), Arc::clone(slot)));
+        }
+        self.switched_off.get(id).cloned()
+    }
+
     /// The providers that serve a bare model name, best first: exact names
     /// before prefixes, configuration order among equals.
     pub(crate) fn providers_of(&self, model: &str) -> Vec<Arc<ProviderSlot>> {

@@ -26,12 +26,16 @@ pub(crate) fn after(at: Instant, wait: Duration) -> Instant {
 /// Somewhere between half of `wait` and one and a half times as long, so that
 /// what failed together is not tried again together.
 pub(crate) fn jittered(wait: Duration) -> Duration {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-    spread(wait, random)
+    spread(wait, random())
+}
+
+/// For one [`spread`] that is asked for more than once.
+pub(crate) fn random() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
 }
 
 /// `wait` times a factor from 0.5 to 1.5, by where `random` is in its range.
-fn spread(wait: Duration, random: u64) -> Duration {
+pub(crate) fn spread(wait: Duration, random: u64) -> Duration {
     let per_mille = random.checked_rem(1001).unwrap_or(0).saturating_add(500);
     let nanos = wait.as_nanos().saturating_mul(u128::from(per_mille));
     let nanos = nanos.checked_div(1000).unwrap_or(0);

@@ -38,7 +38,7 @@ pub(crate) use resolve::{Parts, assemble, described};
 pub use saved::{Area, Patch, Saved};
 pub use settings::{
     ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, WaitForCooldown,
+    ProviderCooldown, ProviderWindow, QueueRules, Settings, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};

@@ -36,6 +36,7 @@ mod event;
 mod imported;
 mod reading;
 mod record;
+mod retry;
 mod rules;
 mod streak;
 #[cfg(test)]
@@ -51,6 +52,7 @@ use crate::mirror::record::Body;
 pub use event::{Blocked, HealthEvent, Outcome, Status, Step};
 pub use imported::parse_until;
 pub use record::{ErrorSource, LastError, Refusals, TerminalState};
+pub use retry::{ExpiredRetry, Retry, RetryRules};
 pub use rules::HealthRules;
 
 /// Shortest time a level is kept after its cooldown ended, ms.
@@ -97,6 +99,8 @@ pub struct ConnectionHealth {
     /// Which credential the failures were of, as [`HealthRules::credential`]
     /// tells them apart; another one starts afresh.
     pub credential: Option<u64>,
+    /// Retries of a connection that is expired; gone with that state.
+    pub expired_retry: Option<ExpiredRetry>,
 }
 
 // === events ===
@@ -120,6 +124,7 @@ impl ConnectionHealth {
                 step
             }
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
+            HealthEvent::Retried { number, expired_at } => self.retried(*number, *expired_at, now),
             HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
             HealthEvent::Reset | HealthEvent::CredentialsChanged => self.renewed(now),
         }
@@ -235,6 +240,7 @@ impl ConnectionHealth {
         state.backoff_level = 0;
         state.last_cooldown_ms = 0;
         state.hint_source = None;
+        state.expired_retry = None;
         state.auto_disabled = kind == Terminal::Banned && rules.auto_disable_banned;
         state.into_step(now, Outcome::Terminal(kind))
     }

@@ -22,6 +22,7 @@ pub mod classify;
 pub mod clock;
 pub mod config;
 pub mod failure;
+pub mod gate;
 pub mod health;
 pub mod hint;
 pub mod id;

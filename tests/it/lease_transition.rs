@@ -190,3 +190,27 @@ async fn all_nodes_move_together() {
     assert_ne!(used[0], first);
     assert_eq!(bound(&cluster, 1).await, used);
 }
+
+#[tokio::test]
+async fn acquiring_moves_a_lease_whose_connection_is_unfit() {
+    let cluster = Cluster::start(2, |upstream| config(upstream, &["a", "b"])).await;
+    let alice = Owner::new("alice", KEY);
+    let held = alice.hold(&cluster.nodes[0], MODEL).await;
+    let first = bound(&cluster, 0).await.remove(0);
+    // A wrong password is found out by an operator's test, not by alice.
+    cluster
+        .upstream
+        .script(&first, [Reply::error(401, "invalid api key")]);
+    let test = format!("/api/connections/{first}/test");
+    cluster.nodes[1].post(&test, &json!({})).send().await;
+    for node in &cluster.nodes {
+        node.connection_becomes(&first, "terminal").await;
+    }
+    for node in [1, 0] {
+        let answer = alice.acquire(&cluster.nodes[node], MODEL).await;
+        let answer = answer.expect_status(200);
+        assert_eq!(generation(&answer), held);
+        assert_eq!(answer.json()["state"], "ACTIVE");
+        assert_eq!(bound(&cluster, node).await, [other_of(&first)]);
+    }
+}

@@ -2,6 +2,7 @@
 
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, BreakerRules, ProviderBreaker};
 use shared_proto::clock::Millis;
+use shared_proto::gate::{GateEvent, GateOutcome, GateRules, ProviderGate};
 use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
@@ -64,7 +65,9 @@ impl Machine for ConnectionHealth {
 
     fn may_repeat(event: &Self::Event) -> bool {
         match event {
-            health::HealthEvent::Failed { .. } | health::HealthEvent::Succeeded { .. } => true,
+            health::HealthEvent::Failed { .. }
+            | health::HealthEvent::Succeeded { .. }
+            | health::HealthEvent::Retried { .. } => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }
@@ -142,6 +145,38 @@ impl Machine for ProviderBreaker {
                 ..
             }
             | BreakerEvent::Reset => false,
+        }
+    }
+}
+
+impl Machine for ProviderGate {
+    type Event = GateEvent;
+    type Rules = GateRules;
+    type Outcome = GateOutcome;
+
+    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
+        let step = self.step(event, now, rules);
+        Applied {
+            state: step.state,
+            changed: step.changed,
+            outcome: step.outcome,
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        // Every reader judges a rest's end from the clock.
+        None
+    }
+
+    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
+        None
+    }
+
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            GateEvent::Failed { .. } | GateEvent::Succeeded { .. } => true,
+            // It would forget what was counted since.
+            GateEvent::Reset => false,
         }
     }
 }

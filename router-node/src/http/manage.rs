@@ -8,6 +8,7 @@ mod nodes;
 mod requests;
 mod resilience;
 mod settings;
+mod trial;
 mod words;
 
 use std::future::{Ready, ready};
@@ -75,6 +76,11 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     service.service(
         web::resource("/api/connections/{id}/reset")
             .post(resilience::reset_one)
+            .default_service(only("POST")),
+    );
+    service.service(
+        web::resource("/api/connections/{id}/test")
+            .post(trial::test)
             .default_service(only("POST")),
     );
     service.service(

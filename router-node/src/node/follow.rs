@@ -76,6 +76,12 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Gate(id) => {
+                let owner = self.0.borrow().gate_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
             Key::Token(id) => {
                 let refresher = self.0.borrow().refresher(id);
                 if let Some(refresher) = refresher {
@@ -108,6 +114,11 @@ impl Directory {
                 }
                 Key::Breaker(id) => {
                     if let Some(owner) = cells.breaker_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Gate(id) => {
+                    if let Some(owner) = cells.gate_owner(&id) {
                         owner.do_send(StoreIsBack);
                     }
                 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
+use shared_proto::gate::ProviderGate;
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::ConnectionId;
 use shared_proto::lockout::{LockoutEvent, LockoutRules, ModelLockouts};
@@ -25,7 +26,9 @@ use shared_proto::mirror::{LoadError, Snapshot};
 use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
-use crate::routing::{Cells, PublishBreaker, PublishHealth, PublishLockouts, Routing, Slot};
+use crate::routing::{
+    Cells, ProviderSlot, PublishBreaker, PublishGate, PublishHealth, PublishLockouts, Routing, Slot,
+};
 use crate::token;
 use crate::token::refresher::{NewSetup, Refresher};
 
@@ -181,8 +184,14 @@ impl Registry {
             new.extend(self.apply_tokens(slot));
             new.extend(self.apply_lockouts(slot));
         }
+        // What is switched off can be tested; its tokens are left alone.
+        for (_, slot) in routing.switched_off.values() {
+            new.extend(self.apply_connection(routing, slot));
+            new.extend(self.apply_lockouts(slot));
+        }
         self.forget_tokens(routing);
         for provider in routing.providers.values() {
+            new.extend(self.apply_gate(provider));
             let id = &provider.provider.id;
             let settings = &routing.config.settings;
             let rules = BreakerRules::new(settings, provider.provider.profile)
@@ -226,6 +235,19 @@ impl Registry {
             }
         }
         None
+    }
+
+    fn apply_gate(&mut self, provider: &ProviderSlot) -> Option<Key> {
+        let (cell, rules) = (&provider.gate, provider.gate_rules);
+        if let Some(owner) = cell.owner() {
+            owner.do_send(NewRules::<ProviderGate>(rules));
+            return None;
+        }
+        let key = Key::Gate(provider.provider.id.clone());
+        let held = self.found.as_mut().map(|found| found.take(&key));
+        let publish = PublishGate(Arc::clone(cell));
+        cell.own(|| Owner::start(key.clone(), held, rules, publish, self.shared.clone()));
+        Some(key)
     }
 
     fn apply_lockouts(&mut self, slot: &Slot) -> Option<Key> {

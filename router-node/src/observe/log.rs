@@ -101,6 +101,7 @@ pub(super) fn request(record: &Record) {
         model = record.model.as_deref().map(shown).as_deref(),
         stream = record.stream,
         api_key = record.api_key.as_ref().map(ApiKeyId::as_str),
+        test = record.test,
         outcome = record.outcome.as_str(),
         status = record.status,
         code = record.error.as_ref().map(|error| error.code.as_str()),

@@ -208,6 +208,23 @@ impl After {
         trace.edit(|record| record.attempts.push(attempt));
     }
 
+    /// A live test was answered: the connection is well, and so is the model.
+    /// Whether the provider is, other requests say.
+    pub(crate) async fn passed(&mut self, status: u16, trace: &mut Trace, durable: &mut Durable) {
+        self.settled = true;
+        let attempt = Attempt {
+            status: Some(status),
+            ..self.attempt()
+        };
+        self.end_span(&attempt);
+        trace.edit(|record| {
+            record.attempts.push(attempt);
+            record.status = Some(status);
+        });
+        let events = Events::passed(&self.candidate, self.began);
+        events.tell(&self.candidate, durable).await;
+    }
+
     /// The whole answer is here.
     pub(crate) async fn succeeded_whole(&mut self, whole: &Whole) {
         self.settled = true;

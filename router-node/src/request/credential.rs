@@ -59,7 +59,7 @@ pub(super) fn present(candidate: &Candidate, now: Millis) -> Result<Credential, 
             generation: Some(bearer.status.generation),
         });
     }
-    let forgiven_at = slot.cell.health().renewed_at;
+    let forgiven_at = slot.cell.health().forgiven_at();
     let trouble = bearer.status.trouble.as_ref();
     let failure = if bearer.status.is_refused(forgiven_at) {
         refused(trouble.map_or("", |trouble| trouble.code.as_str()))

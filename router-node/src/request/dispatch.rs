@@ -1,12 +1,15 @@
 //! One upstream call: send, wait for the head, and judge what comes until the
 //! answer is whole or its stream is committed.
 
+mod outgoing;
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, HeaderName, Method, Request};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use secrecy::ExposeSecret;
+use serde::de::IgnoredAny;
 use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
@@ -36,9 +39,6 @@ const ERROR_BODY: usize = 64 * 1024;
 /// How long the rest of an error's body is waited for.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The protocol's version when the client names none.
-const ANTHROPIC_VERSION: &str = "2023-06-01";
-
 /// The header that an attempt proves itself with.
 type Shown<'a> = Option<&'a (HeaderName, HeaderValue)>;
 
@@ -49,6 +49,8 @@ pub(crate) struct Call<'a> {
     headers: &'a HeaderMap,
     config: &'a Config,
     clients: &'a Clients,
+    /// The longest that a whole answer is waited for, whatever the provider's timers say.
+    most: Duration,
 }
 
 /// An upstream's success.
@@ -87,6 +89,15 @@ impl<'a> Call<'a> {
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,
+            most: Duration::MAX,
+        }
+    }
+
+    /// The same, none of which takes longer than `most`.
+    pub(crate) fn brief(request: &'a Admitted, most: Duration) -> Self {
+        Self {
+            most,
+            ..Self::new(request)
         }
     }
 
@@ -98,7 +109,7 @@ impl<'a> Call<'a> {
         credential: Shown<'_>,
         now: Millis,
     ) -> Result<Success, Failed> {
-        let total = limit(candidate.slot.provider.timeouts.total_ms);
+        let total = limit(candidate.slot.provider.timeouts.total_ms).min(self.most);
         let deadline = after(Instant::now(), total);
         let sending = self.send(candidate, credential);
         let sent = if self.facts.stream {
@@ -173,38 +184,6 @@ impl<'a> Call<'a> {
         sending.head().await
     }
 
-    /// `None` for a provider without an address for the protocol, which
-    /// resolving has already refused.
-    fn request(
-        &self,
-        candidate: &Candidate,
-        credential: Shown<'_>,
-    ) -> Option<Request<crate::upstream::Body>> {
-        let slot = &candidate.slot;
-        let uri = slot.url(self.protocol)?.clone();
-        let mut request = Request::new(self.facts.body_for(&candidate.model));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        *headers = self.headers.clone();
-        headers
-            .entry(CONTENT_TYPE)
-            .or_insert(HeaderValue::from_static("application/json"));
-        if self.protocol == Protocol::Messages {
-            headers
-                .entry("anthropic-version")
-                .or_insert(HeaderValue::from_static(ANTHROPIC_VERSION));
-        }
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        for (name, value) in &slot.default_headers {
-            headers.entry(name).or_insert_with(|| value.clone());
-        }
-        if let Some((name, value)) = credential {
-            headers.insert(name, value.clone());
-        }
-        Some(request)
-    }
-
     /// Reads and classifies an answer that is not a success.
     async fn refused(&self, candidate: &Candidate, mut answer: Answer, now: Millis) -> Failed {
         let reading = answer.body.head(ERROR_BODY);
@@ -239,7 +218,7 @@ impl<'a> Call<'a> {
             per_model_quota: candidate.slot.per_model_quota,
             reading: provider.reading,
             daily_reset: Some(settings.daily_reset(provider)),
-            model: Some(&candidate.model),
+            model: (!self.facts.listing).then_some(&*candidate.model),
             in_stream: (200..300).contains(&answer.status),
         };
         let rules = self.rules(candidate);
@@ -284,6 +263,15 @@ impl<'a> Call<'a> {
             failure,
             stale: false,
         })?;
+        if self.facts.listing && serde_json::from_slice::<IgnoredAny>(&body).is_ok() {
+            return Ok(Whole {
+                status: answer.status,
+                content_type: HeaderValue::from_static("application/json"),
+                headers: answer.headers,
+                body,
+                usage: None,
+            });
+        }
         let content_type = answer.content_type();
         let max_tokens = self.facts.max_tokens;
         let judge =

@@ -34,6 +34,8 @@ pub(crate) struct Facts {
     pub(crate) stream: bool,
     /// The output limit the client set, in tokens.
     pub(crate) max_tokens: Option<u64>,
+    /// Nothing is asked but the list of models; there is no body.
+    pub(crate) listing: bool,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +117,20 @@ impl Facts {
             model_at,
             stream,
             max_tokens,
+            listing: false,
         })
+    }
+
+    /// A question for the list of models.
+    pub(crate) const fn listing() -> Self {
+        Self {
+            body: Bytes::new(),
+            model: String::new(),
+            model_at: 0..0,
+            stream: false,
+            max_tokens: None,
+            listing: true,
+        }
     }
 
     /// The body with `model` in place of the client's name for it.

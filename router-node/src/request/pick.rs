@@ -203,6 +203,7 @@ impl<'a> Picker<'a> {
             !self.passes_over(slot, &target.model)
                 && slot.eligible_for(&target.model, now).is_ok()
                 && self.set_aside(slot, now).is_none()
+                && self.gated(target, slot, now).is_none()
         };
         if let Some(slot) = &target.connection {
             let permitted = self.permitted(slot) && slot.serves(&target.model);
@@ -297,7 +298,10 @@ impl<'a> Picker<'a> {
                 }
                 Ok(()) => match slot.locked(&target.model, now) {
                     Some(until) => (ExclusionReason::ModelLockout, Some(until), None),
-                    None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                    None => match self.gated(target, slot, now) {
+                        Some(until) => (ExclusionReason::ProviderCooldown, Some(until), None),
+                        None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                    },
                 },
             };
             if let Some(until) = until {

@@ -136,21 +136,27 @@ impl Refusal<'_> {
         error
     }
 
-    /// The wait after which the first candidate may be used again: its own rest
-    /// and its provider's breaker both have to be over. Those that may be used
+    /// The wait after which the first candidate may be used again: its own rest,
+    /// its provider's breaker and the gate in front of combos have to be over. Those that may be used
     /// now, or never, have none.
     fn first_usable(&self) -> Option<u64> {
         let key = self.request.key.as_deref();
         let waits = self.targets.list.iter().flat_map(|target| {
-            let breaker = target.provider.breaker.breaker().retry_after_ms(self.now);
+            let provider = &target.provider;
+            let breaker = provider.breaker.breaker().retry_after_ms(self.now);
+            let gated = self.targets.combo && self.request.lease.is_none();
             let candidates = target.candidates(key);
-            candidates.filter_map(
-                move |slot| match slot.eligible_for(&target.model, self.now) {
-                    Ok(()) => Some(breaker),
-                    Err(Blocked::Cooling { until }) => Some(until.since(self.now).max(breaker)),
+            candidates.filter_map(move |slot| {
+                let id = &slot.connection.id;
+                let shut = provider.gate.shut(id, &provider.gate_rules, self.now);
+                let shut = shut.filter(|_| gated).map_or(0, |at| at.since(self.now));
+                let least = breaker.max(shut);
+                match slot.eligible_for(&target.model, self.now) {
+                    Ok(()) => Some(least),
+                    Err(Blocked::Cooling { until }) => Some(until.since(self.now).max(least)),
                     Err(Blocked::Terminal(_)) => None,
-                },
-            )
+                }
+            })
         });
         waits.filter(|wait| *wait > 0).min()
     }

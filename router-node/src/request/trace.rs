@@ -180,6 +180,9 @@ pub(crate) struct Record {
     pub(crate) usage: Option<Tokens>,
     /// Harmless oddities of the upstream's stream.
     pub(crate) quirks: Vec<&'static str>,
+    /// Who wanted to know, for a live test of a connection: `operator` or `expired_retry`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) test: Option<&'static str>,
 }
 
 impl Record {
@@ -233,6 +236,7 @@ impl Trace {
                 error: None,
                 usage: None,
                 quirks: Vec::new(),
+                test: None,
             }),
             started: Instant::now(),
             span,

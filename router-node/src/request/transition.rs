@@ -7,6 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
 use shared_proto::failure::{Blame, Cooldown, Failure};
+use shared_proto::gate::{self, GateEvent};
 use shared_proto::health::HealthEvent;
 use shared_proto::lockout::LockoutEvent;
 use tokio::sync::oneshot;
@@ -46,6 +47,7 @@ pub(crate) struct Events {
     health: Option<HealthEvent>,
     lockout: Option<LockoutEvent>,
     breaker: Option<BreakerEvent>,
+    gate: Option<GateEvent>,
 }
 
 impl Events {
@@ -69,6 +71,7 @@ impl Events {
                 started_at: began,
                 failure: resting(failure),
             }),
+            gate: gate_failed(candidate, began, failure),
             breaker: if counts(failure, next_is_same_provider) {
                 Some(BreakerEvent::Failed {
                     started_at: began,
@@ -105,6 +108,7 @@ impl Events {
                 model: candidate.model.to_string(),
                 halve: candidate.combo,
             }),
+            gate: gate_succeeded(candidate, began),
             breaker: breaker.then_some(BreakerEvent::Succeeded {
                 started_at: began,
                 probe_generation: probe,
@@ -112,9 +116,20 @@ impl Events {
         }
     }
 
+    /// A live test that was answered, which says nothing to the breaker.
+    pub(crate) fn passed(candidate: &Candidate, began: Millis) -> Self {
+        Self {
+            breaker: None,
+            ..Self::succeeded(candidate, began, None)
+        }
+    }
+
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.health.is_none() && self.lockout.is_none() && self.breaker.is_none()
+        self.health.is_none()
+            && self.lockout.is_none()
+            && self.breaker.is_none()
+            && self.gate.is_none()
     }
 
     /// Tells the owners at once and waits until their views show it. Once
@@ -126,7 +141,8 @@ impl Events {
         let health = candidate.slot.cell.owner().zip(self.health);
         let lockout = candidate.slot.cell.lockout_owner().zip(self.lockout);
         let breaker = candidate.provider.breaker.owner().zip(self.breaker);
-        let told = futures_util::future::join3(
+        let gate = candidate.provider.gate.owner().zip(self.gate);
+        let told = futures_util::future::join4(
             async {
                 let (owner, event) = health?;
                 report(owner, event).await?.durable
@@ -139,11 +155,18 @@ impl Events {
                 let (owner, event) = breaker?;
                 report(owner, event).await?.durable
             },
+            async {
+                let (owner, event) = gate?;
+                report(owner, event).await?.durable
+            },
         );
-        if let Ok((health, lockout, breaker)) = tokio::time::timeout(OWNER_DEADLINE, told).await {
+        if let Ok((health, lockout, breaker, gate)) =
+            tokio::time::timeout(OWNER_DEADLINE, told).await
+        {
             durable.push(health);
             durable.push(lockout);
             durable.push(breaker);
+            durable.push(gate);
         }
     }
 }
@@ -156,6 +179,27 @@ fn resting(failure: &Failure) -> Failure {
         failure.blame = Blame::Connection;
     }
     failure
+}
+
+/// A combo's failed target, where there is a gate.
+fn gate_failed(candidate: &Candidate, began: Millis, failure: &Failure) -> Option<GateEvent> {
+    let is_gated = candidate.combo && candidate.provider.gate_rules.enabled;
+    let counted = is_gated && gate::counts(failure, candidate.slot.per_model_quota);
+    counted.then(|| GateEvent::Failed {
+        started_at: began,
+        connection: candidate.slot.connection.id.clone(),
+    })
+}
+
+/// A success, where the gate has something to forget.
+fn gate_succeeded(candidate: &Candidate, began: Millis) -> Option<GateEvent> {
+    let id = &candidate.slot.connection.id;
+    let is_gated = candidate.provider.gate_rules.enabled;
+    let remembers = is_gated && candidate.provider.gate.gate().remembers(id);
+    remembers.then(|| GateEvent::Succeeded {
+        started_at: began,
+        connection: id.clone(),
+    })
 }
 
 /// Reports a breaker event, from where nothing can be waited for.

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use secrecy::ExposeSecret as _;
 use shared_proto::clock::Millis;
 use shared_proto::config::{AuthStyle, Config, Connection, Credential, ErrorRule, Provider};
+use shared_proto::gate::GateRules;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
@@ -14,11 +15,12 @@ use shared_proto::protocol::Protocol;
 
 use crate::token;
 
-use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
+use super::{Alarm, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
 pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
-    let slots = slots(&config, cells);
+    let off = slots(&config, cells, false);
+    let slots = slots(&config, cells, true);
     let mut grouped: Vec<(Arc<Provider>, Vec<Arc<Slot>>)> = Vec::new();
     let mut places: HashMap<&ProviderId, usize> = HashMap::new();
     for slot in &slots {
@@ -32,21 +34,31 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
     }
     let in_order: Vec<Arc<ProviderSlot>> = grouped
         .into_iter()
-        .map(|(provider, of_it)| {
-            let breaker = cells.breaker(&provider.id);
-            Arc::new(provider_slot(provider, breaker, of_it, now))
-        })
+        .map(|(provider, of_it)| Arc::new(provider_slot(&config, (provider, of_it), cells, now)))
         .collect();
     let (exact, prefixes) = bare_models(&in_order);
+    let providers: HashMap<ProviderId, Arc<ProviderSlot>> = in_order
+        .into_iter()
+        .map(|provider| (provider.provider.id.clone(), provider))
+        .collect();
+    let switched_off = off
+        .into_iter()
+        .map(|slot| {
+            let provider = providers.get(&slot.provider.id).cloned();
+            let provider = provider.unwrap_or_else(|| {
+                let alone = (Arc::clone(&slot.provider), Vec::new());
+                Arc::new(provider_slot(&config, alone, cells, now))
+            });
+            (slot.connection.id.clone(), (provider, slot))
+        })
+        .collect();
     Routing {
+        switched_off,
         slots: slots
             .iter()
             .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))
             .collect(),
-        providers: in_order
-            .into_iter()
-            .map(|provider| (provider.provider.id.clone(), provider))
-            .collect(),
+        providers,
         combos: config
             .combos
             .iter()
@@ -63,19 +75,21 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
     }
 }
 
-fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
-    let enabled = config.connections.iter().filter(|c| c.enabled);
+/// The connections that are switched on, or those that are off.
+fn slots(config: &Config, cells: &mut Cells, on: bool) -> Vec<Arc<Slot>> {
+    let wanted = config.connections.iter().filter(|c| c.enabled == on);
     let managed = config.api_keys.iter().filter(|key| key.is_managed());
     let reserved: HashSet<&ConnectionId> = managed
         .flat_map(|key| key.allowed_connections.iter().flatten())
         .collect();
-    enabled
+    wanted
         .filter_map(|connection| {
             let provider = config.providers.get(&connection.provider)?;
             Some(Arc::new(Slot {
                 cell: cells.connection(&connection.id),
                 reserved: reserved.contains(&connection.id),
-                urls: Protocol::ALL.map(|protocol| url(provider, connection, protocol)),
+                urls: Protocol::ALL
+                    .map(|protocol| url(provider, connection, (protocol, protocol.path()))),
                 auth: auth(provider, connection),
                 tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
@@ -102,8 +116,13 @@ fn error_rules(config: &Config, provider: &Provider) -> Arc<[ErrorRule]> {
     of_it.map_or_else(|| Arc::from([]), |rules| Arc::from(rules.as_slice()))
 }
 
-/// Base URLs come with or without their version segment; both mean the same.
-fn url(provider: &Provider, connection: &Connection, protocol: Protocol) -> Option<Uri> {
+/// Where `path` of `protocol` is. Base URLs come with or without their version
+/// segment; both mean the same.
+pub(super) fn url(
+    provider: &Provider,
+    connection: &Connection,
+    (protocol, path_of_call): (Protocol, &str),
+) -> Option<Uri> {
     let own = provider.endpoints.base_url(protocol)?;
     let base = connection.base_url.as_deref().unwrap_or(own);
     let (base, query) = base
@@ -120,7 +139,7 @@ fn url(provider: &Provider, connection: &Connection, protocol: Protocol) -> Opti
     };
     let version = if versioned { "" } else { "/v1" };
     let query = query.map_or_else(String::new, |query| format!("?{query}"));
-    Uri::try_from(format!("{base}{version}/{}{query}", protocol.path())).ok()
+    Uri::try_from(format!("{base}{version}/{path_of_call}{query}")).ok()
 }
 
 fn is_version(segment: &str) -> bool {
@@ -161,9 +180,9 @@ fn default_headers(provider: &Provider) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 fn provider_slot(
-    provider: Arc<Provider>,
-    breaker: Arc<BreakerCell>,
-    all: Vec<Arc<Slot>>,
+    config: &Config,
+    (provider, all): (Arc<Provider>, Vec<Arc<Slot>>),
+    cells: &mut Cells,
     now: Millis,
 ) -> ProviderSlot {
     let mut any: Vec<Arc<Slot>> = Vec::new();
@@ -193,8 +212,10 @@ fn provider_slot(
         slot.cell.place(places, now);
     }
     ProviderSlot {
+        breaker: cells.breaker(&provider.id),
+        gate: cells.gate(&provider.id),
+        gate_rules: GateRules::new(&config.settings, provider.profile),
         provider,
-        breaker,
         by_id: all
             .iter()
             .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::Alarm;
+use super::gate::{GateCell, GateOwner};
 use crate::actor::owner::{Owner, Publish};
 use crate::token::cell::TokenCell;
 use crate::token::refresher::Refresher;
@@ -233,6 +234,7 @@ impl Publish<ProviderBreaker> for PublishBreaker {
 pub(crate) struct Cells {
     connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
     breakers: HashMap<ProviderId, Arc<BreakerCell>>,
+    gates: HashMap<ProviderId, Arc<GateCell>>,
 }
 
 impl Cells {
@@ -244,6 +246,11 @@ impl Cells {
     /// The cell of a provider's breaker, made when it is new.
     pub(crate) fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell> {
         Arc::clone(self.breakers.entry(id.clone()).or_default())
+    }
+
+    /// The cell of a provider's gate, made when it is new.
+    pub(crate) fn gate(&mut self, id: &ProviderId) -> Arc<GateCell> {
+        Arc::clone(self.gates.entry(id.clone()).or_default())
     }
 
     /// The owner of a connection's health, if there is one.
@@ -259,6 +266,11 @@ impl Cells {
     /// The owner of a provider's breaker, if there is one.
     pub(crate) fn breaker_owner(&self, id: &ProviderId) -> Option<Addr<BreakerOwner>> {
         self.breakers.get(id)?.owner().cloned()
+    }
+
+    /// The owner of a provider's gate, if there is one.
+    pub(crate) fn gate_owner(&self, id: &ProviderId) -> Option<Addr<GateOwner>> {
+        self.gates.get(id)?.owner().cloned()
     }
 
     /// Who refreshes a connection's tokens, if anybody does.
@@ -279,6 +291,7 @@ impl Cells {
             .flat_map(|id| [Key::Health(id.clone()), Key::Lockout(id)])
             .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
+            .chain(self.gates.keys().cloned().map(Key::Gate))
             .collect()
     }
 }

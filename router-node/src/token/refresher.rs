@@ -112,7 +112,7 @@ impl Refresher {
     }
 
     fn forgiven_at(&self) -> Option<Millis> {
-        self.cell.health().renewed_at
+        self.cell.health().forgiven_at()
     }
 
     fn lock(&mut self, why: &'static str) {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::failure::Profile;
+use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
     ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, Timeouts, WaitForCooldown,
+    ProviderCooldown, ProviderWindow, QueueRules, Settings, Timeouts, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -66,6 +67,8 @@ impl Default for Settings {
             leases: LeaseRules::default(),
             session_affinity_ttl_ms: 0,
             queue: QueueRules::default(),
+            expired_retry: RetryRules::default(),
+            provider_cooldown: ProviderCooldown::default(),
         }
     }
 }
@@ -80,6 +83,26 @@ impl Default for ModelLockout {
             max_backoff_steps: 10,
             use_exponential_backoff: true,
             daily_reset: DailyReset::default(),
+        }
+    }
+}
+
+impl Default for ProviderCooldown {
+    fn default() -> Self {
+        let window = |threshold, window_ms, cooldown_ms| ProviderWindow {
+            threshold,
+            window_ms,
+            cooldown_ms,
+        };
+        Self {
+            enabled: false,
+            min_ms: 5000,
+            max_ms: 300_000,
+            windows: PerProfile {
+                oauth: window(10, 900_000, 300_000),
+                api_key: window(15, 1_800_000, 600_000),
+                local: window(2, 300_000, 60_000),
+            },
         }
     }
 }

@@ -19,6 +19,7 @@ use super::{Config, Connection, Coordinator};
 mod combo;
 mod connection;
 mod environment;
+mod gates;
 mod key;
 mod provider;
 mod rules;

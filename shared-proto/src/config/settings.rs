@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{DailyReset, Provider};
 use crate::failure::{Profile, Reason, RuleScope};
+use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
 
@@ -38,6 +39,34 @@ pub struct Settings {
     pub session_affinity_ttl_ms: u64,
     /// How requests wait for a slot where no combo says otherwise.
     pub queue: QueueRules,
+    /// When expired connections are tried again.
+    pub expired_retry: RetryRules,
+    /// The gate in front of providers and connections that combos fail on.
+    pub provider_cooldown: ProviderCooldown,
+}
+
+/// When combos pass over a provider, or a connection, that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderCooldown {
+    /// Whether they do at all.
+    pub enabled: bool,
+    /// A connection's rest after its first failure, ms; it doubles with each in a row.
+    pub min_ms: u64,
+    /// A connection's longest rest, ms.
+    pub max_ms: u64,
+    /// When a provider rests, by profile.
+    pub windows: PerProfile<ProviderWindow>,
+}
+
+/// When a provider rests as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProviderWindow {
+    /// Failures in the window; at most 200.
+    pub threshold: u32,
+    /// How long a failure is counted, ms.
+    pub window_ms: u64,
+    /// How long it rests after the last of them, ms.
+    pub cooldown_ms: u64,
 }
 
 /// How a request waits for a slot of a connection with `maxConcurrent`.

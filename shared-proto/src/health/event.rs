@@ -19,6 +19,13 @@ pub enum HealthEvent {
         /// When the attempt was dispatched to this connection.
         started_at: Millis,
     },
+    /// An expired connection is about to be tried again.
+    Retried {
+        /// The how manieth time it is, from 1.
+        number: u32,
+        /// When the state began that is tried again.
+        expired_at: Millis,
+    },
     /// An operator asked to forget.
     Reset,
     /// The connection presents another credential now. A refreshed token of the
@@ -46,6 +53,8 @@ pub enum Outcome {
     Cooling,
     /// It is terminal already; nothing was counted.
     AlreadyTerminal,
+    /// The retry is the reporter's to make.
+    Retrying,
     /// The attempt began too early to tell anything new.
     Stale,
     /// Nothing to remember here.

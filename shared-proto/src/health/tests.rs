@@ -6,6 +6,7 @@
 
 mod explore;
 mod news;
+mod retry;
 mod vectors;
 
 use super::*;

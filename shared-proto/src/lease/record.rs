@@ -253,6 +253,7 @@ impl<'k> Subject<'k> {
             Key::Health(_)
             | Key::Lockout(_)
             | Key::Breaker(_)
+            | Key::Gate(_)
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)

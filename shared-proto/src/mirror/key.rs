@@ -20,6 +20,8 @@ pub const HEALTH: &str = "health";
 pub const LOCKOUT: &str = "lockout";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
+/// The kind of the record of what combos failed on at a provider.
+pub const GATE: &str = "gate";
 /// The kind of the record of a lease by its owner.
 pub const LEASE: &str = "lease";
 /// The kind of the record that says which lease a connection is bound by.
@@ -52,6 +54,8 @@ pub enum Key {
     Lockout(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
+    /// What combos failed on at a provider.
+    Gate(ProviderId),
     /// A session lease, by the hash of its owner's token (lower-case hex).
     Lease(Arc<str>),
     /// Which lease a connection is bound by.
@@ -99,6 +103,7 @@ impl Key {
                 | REFRESH
                 | LEADER
                 | SETTINGS
+                | GATE
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -121,6 +126,7 @@ impl Key {
             Self::Health(_) => HEALTH,
             Self::Lockout(_) => LOCKOUT,
             Self::Breaker(_) => BREAKER,
+            Self::Gate(_) => GATE,
             Self::Lease(_) => LEASE,
             Self::Bound(_) => BOUND,
             Self::Pin(_) => PIN,
@@ -139,7 +145,7 @@ impl Key {
             | Self::Bound(id)
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
-            Self::Breaker(id) => escape(id.as_str()),
+            Self::Breaker(id) | Self::Gate(id) => escape(id.as_str()),
             Self::Lease(hash) | Self::Pin(hash) => escape(hash),
             Self::Leader => LEADER_ID.to_owned(),
             Self::Settings => SETTINGS_ID.to_owned(),
@@ -229,6 +235,7 @@ impl Keyspace {
             HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
             LOCKOUT => unescape(id).map(|id| Key::Lockout(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
+            GATE => unescape(id).map(|id| Key::Gate(ProviderId::new(id))),
             LEASE => unescape(id).map(|id| Key::Lease(id.into())),
             BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),
             PIN => unescape(id).map(|id| Key::Pin(id.into())),

@@ -124,6 +124,7 @@ fn named(key: &Key) -> (&str, Option<&str>) {
         Key::Health(id) => ("connection", Some(id.as_str())),
         Key::Lockout(id) => ("lockouts", Some(id.as_str())),
         Key::Breaker(id) => ("breaker", Some(id.as_str())),
+        Key::Gate(id) => ("providerCooldown", Some(id.as_str())),
         Key::Bound(id) | Key::Token(id) | Key::Refresh(id) => (key.kind(), Some(id.as_str())),
         Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Settings | Key::Other(_) => {
             (key.kind(), None)
@@ -148,6 +149,7 @@ fn changed(record: &Record, now: Millis) -> Value {
             .decode::<Saved>()
             .map_or_else(|_| unknown(), |saved| json!({"sections": saved.sections()})),
         Key::Lease(_)
+        | Key::Gate(_)
         | Key::Bound(_)
         | Key::Pin(_)
         | Key::Token(_)

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
-use shared_proto::health::{ConnectionHealth, HealthEvent};
+use shared_proto::gate::{GateEvent, ProviderGate};
+use shared_proto::health::{ConnectionHealth, HealthEvent, Retry, RetryRules};
 
 use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
@@ -51,6 +52,7 @@ pub(super) async fn connections(
         .filter_map(|c| routing.slots.get(&c.id))
         .map(|slot| &**slot);
     let slots: Vec<&Slot> = slots.filter(of_it).collect();
+    let rules = &routing.config.settings.expired_retry;
     let rows: Vec<Value> = slots
         .iter()
         .take(MAX_ROWS)
@@ -61,7 +63,7 @@ pub(super) async fn connections(
                 .node
                 .leases
                 .is_leased(&slot.connection.id, now);
-            Some(row(slot, provider, leased, now))
+            Some(row(slot, provider, (leased, now), rules))
         })
         .collect();
     manager.json(json!({
@@ -70,20 +72,31 @@ pub(super) async fn connections(
     }))
 }
 
-fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value {
+/// How the connection stands, its provider's breaker included.
+pub(super) fn connection_status(slot: &Slot, provider: &ProviderSlot, now: Millis) -> &'static str {
+    let admission = provider.breaker.breaker().admit(now);
+    match words::status(&slot.cell.health(), now) {
+        "terminal" => "terminal",
+        _ if matches!(admission, Admission::Reject { .. }) => "circuit_open",
+        status => status,
+    }
+}
+
+fn row(
+    slot: &Slot,
+    provider: &ProviderSlot,
+    (leased, now): (bool, Millis),
+    rules: &RetryRules,
+) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
-    let is_open = matches!(breaker.admit(now), Admission::Reject { .. });
-    let status = match words::status(&health, now) {
-        "terminal" => "terminal",
-        _ if is_open => "circuit_open",
-        status => status,
-    };
+    let status = connection_status(slot, provider, now);
     let mut row = json!({
         "id": slot.connection.id,
         "provider": slot.provider.id,
         "priority": slot.connection.priority,
         "connectionStatus": status,
+        "isActive": !health.auto_disabled && health.retry(rules) != Retry::Over,
     });
     let rest = json!({
         "lowPriorityLane": null,
@@ -92,10 +105,12 @@ fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value
         "maxConcurrent": slot.connection.max_concurrent,
         "leased": leased,
         "breaker": words::breaker(&breaker, now),
+        "providerCooldown": words::gate(slot, provider, now),
         "lockouts": words::lockouts(&slot.cell.lockouts(), now),
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
+        row.insert("expiredRetry".to_owned(), words::retries(&health, rules));
         row.extend(rest);
     }
     row
@@ -156,6 +171,12 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         Scope::All | Scope::Cooldowns => reset_cooldowns(&manager, &wanted, &mut durable).await,
         Scope::Usual | Scope::Breakers | Scope::Lockouts => 0,
     };
+    let gates = match wanted.scope {
+        Scope::Usual | Scope::All | Scope::Cooldowns => {
+            reset_gates(&manager, &wanted, &mut durable).await
+        }
+        Scope::Breakers | Scope::Lockouts => 0,
+    };
     let lockouts = match wanted.scope {
         Scope::Usual | Scope::All | Scope::Lockouts => {
             let provider = wanted.provider.as_deref();
@@ -178,6 +199,7 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         "breakers": breakers,
         "cooldowns": cooldowns,
         "lockouts": lockouts,
+        "providerCooldowns": gates,
         "message": format!(
             "{breakers} breaker(s), {cooldowns} cooldown(s) and the lockouts of {lockouts} connection(s) reset"
         ),
@@ -206,18 +228,37 @@ fn connection_not_found() -> ClientError {
     )
 }
 
+/// Whether the reset is about the provider.
+fn is_meant(wanted: &ResetBody, provider: &ProviderSlot) -> bool {
+    let id = provider.provider.id.as_str();
+    let named = wanted.provider.as_deref().is_none_or(|p| p == id);
+    named
+        && wanted.connection.as_deref().is_none_or(|c| {
+            let mut of_it = provider.all.iter();
+            of_it.any(|slot| slot.connection.id.as_str() == c)
+        })
+}
+
+async fn reset_gates(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
+    let mut count = 0_usize;
+    for provider in manager.routing.providers.values() {
+        let owner = provider.gate.owner();
+        let Some(owner) = owner.filter(|_| is_meant(wanted, provider)) else {
+            continue;
+        };
+        let counted = !provider.gate.gate().is_clean();
+        let told = owner.send(Report::<ProviderGate>(GateEvent::Reset)).await;
+        durable.push(told.ok().and_then(|reported| reported.durable));
+        count = count.saturating_add(usize::from(counted));
+    }
+    count
+}
+
 async fn reset_breakers(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
     let mut count = 0_usize;
     for provider in manager.routing.providers.values() {
-        let id = &provider.provider.id;
-        let named = wanted.provider.as_deref().is_none_or(|p| p == id.as_str());
-        let holds = wanted.connection.as_deref().is_none_or(|c| {
-            provider
-                .all
-                .iter()
-                .any(|slot| slot.connection.id.as_str() == c)
-        });
-        let Some(owner) = provider.breaker.owner().filter(|_| named && holds) else {
+        let owner = provider.breaker.owner();
+        let Some(owner) = owner.filter(|_| is_meant(wanted, provider)) else {
             continue;
         };
         let tripped = !provider.breaker.breaker().is_clean();

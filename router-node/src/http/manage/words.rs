@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
-use shared_proto::health::{Blocked, ConnectionHealth, LastError};
+use shared_proto::health::{Blocked, ConnectionHealth, LastError, Retry, RetryRules};
 use shared_proto::lockout::ModelLockouts;
+
+use crate::routing::{ProviderSlot, Slot};
 
 /// A connection's health at `now`.
 pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Value> {
@@ -32,6 +34,39 @@ pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Valu
             Map::new()
         }
     }
+}
+
+/// Retries of an expired connection; null when none was or will be made.
+pub(super) fn retries(health: &ConnectionHealth, rules: &RetryRules) -> Value {
+    let next = match health.retry(rules) {
+        Retry::At { due, .. } => Some(due),
+        Retry::Over | Retry::Never => None,
+    };
+    if next.is_none() && health.expired_retry.is_none() {
+        return Value::Null;
+    }
+    json!({
+        "count": health.expired_retry.map_or(0, |retry| retry.count),
+        "at": health.expired_retry.map(|retry| retry.at.to_rfc3339()),
+        "nextAt": next.map(Millis::to_rfc3339),
+        "over": health.retry(rules) == Retry::Over,
+    })
+}
+
+/// How the gate in front of combos stands; null while it lets the connection pass.
+pub(super) fn gate(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
+    let id = &slot.connection.id;
+    let Some(until) = provider.gate.shut(id, &provider.gate_rules, now) else {
+        return Value::Null;
+    };
+    let gate = provider.gate.gate();
+    let whole = gate.provider_rests(&provider.gate_rules, now);
+    json!({
+        "scope": if whole.is_some() { "provider" } else { "connection" },
+        "remainingMs": until.since(now),
+        "failureCount": gate.connections.get(id).map_or(0, |failing| failing.count),
+        "providerFailureCount": gate.failures.len(),
+    })
 }
 
 /// A provider's breaker at `now`.

@@ -117,5 +117,17 @@ impl Picker<'_> {
             && slot.serves(&target.model)
             && slot.eligible_for(&target.model, now).is_ok()
             && self.set_aside(slot, now).is_none()
+            && self.gated(target, slot, now).is_none()
+    }
+
+    /// Until when a combo passes over the connection because it, or its
+    /// provider, failed too often. A lease says where its requests go.
+    pub(super) fn gated(&self, target: &Target, slot: &Slot, now: Millis) -> Option<Millis> {
+        if !self.targets.combo || self.leases.is_none() {
+            return None;
+        }
+        let provider = &target.provider;
+        let id = &slot.connection.id;
+        provider.gate.shut(id, &provider.gate_rules, now)
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::gates::{ExpiredRetry, ProviderCooldown};
 use super::rules::{ErrorRule, ModelLockout, RestatementRule};
 
 /// Behaviour with numbers.
@@ -58,6 +59,8 @@ pub(crate) struct Settings {
     /// Statuses that a provider sends and that mean another one: at most 50 rules, before the built-in
     /// ones.
     pub(crate) status_restatement_rules: Option<Vec<RestatementRule>>,
+    /// Retries of connections whose credential was refused.
+    pub(crate) expired_retry: Option<ExpiredRetry>,
 }
 
 /// Cooldowns, breakers, waits and queues.
@@ -80,8 +83,7 @@ pub(crate) struct Resilience {
     pub(crate) combo_cooldown_wait: Option<Budgets>,
     /// Whether requests wait for a slot of a full connection. Default on; off, they go without one.
     pub(crate) quota_share_concurrency_limit: Option<Switch>,
-    /// The window gate in front of a provider.
-    #[schemars(extend("x-notYet" = true))]
+    /// The gate in front of providers and connections that combos fail on.
     pub(crate) provider_cooldown: Option<ProviderCooldown>,
     /// Holding requests back before a quota is used up.
     #[schemars(extend("x-notYet" = true))]
@@ -270,18 +272,6 @@ not_yet! {
         /// Longest queue; 0 is no limit. Default 0.
         #[schemars(range(min = 0, max = 100_000))]
         max_queue_depth: u64,
-    }
-
-    /// The window gate in front of a provider.
-    ProviderCooldown {
-        /// Default false.
-        enabled: bool,
-        /// Shortest cooldown, ms. Default 5000.
-        #[schemars(range(min = 0, max = 3_600_000))]
-        min_retry_cooldown_ms: u64,
-        /// Longest cooldown, ms. Default 300000.
-        #[schemars(range(min = 0, max = 86_400_000))]
-        max_retry_cooldown_ms: u64,
     }
 
     /// Holding requests back before a quota is used up.

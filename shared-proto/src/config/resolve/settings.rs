@@ -3,13 +3,11 @@
 use super::super::defaults::derived_degradation;
 use super::super::file::{self, Profiles};
 use super::super::problem::Path;
-use super::super::report::Origin;
-use super::super::yaml::{Value, scalar};
 use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, rules};
+use super::{Context, combo, gates, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -72,6 +70,12 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
             given.combo_defaults.as_ref(),
             resilience.quota_share_concurrency_limit.as_ref(),
             built_in.queue,
+        ),
+        expired_retry: gates::expired_retry(&given.expired_retry.unwrap_or_default()),
+        provider_cooldown: gates::provider_cooldown(
+            &resilience.provider_cooldown.unwrap_or_default(),
+            &below.key("providerCooldown"),
+            context,
         ),
     }
 }
@@ -253,34 +257,9 @@ fn provider_breaker(
 }
 
 /// A breaker's number from the environment, within the bounds that the file's
-/// key has. What is no number of 0 or more counts as not set, with a warning.
+/// key has.
 fn of_variable(name: &'static str, key: &str, context: &mut Context<'_, '_>) -> Option<u64> {
-    let text = context.variable(name)?;
-    let number = match scalar::number(text.trim()) {
-        Some(Value::Int(whole)) => u64::try_from(whole).ok(),
-        Some(Value::Float(number)) if number.is_finite() && number >= 0.0 =>
-        {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "cutting is the rule, the sign is known, and the cast saturates"
-            )]
-            Some(number.trunc() as u64)
-        }
-        _ => None,
-    };
-    let Some(number) = number else {
-        let message = "is not a number of 0 or more; the default is used";
-        context.report.warn_outside(Origin::Variable(name), message);
-        return None;
-    };
-    let (least, most) = shape::bounds("ProviderBreaker", key);
-    let kept = number.clamp(least, most);
-    if kept != number {
-        let message = format!("{number} is out of bounds ({least} to {most}); {kept} is used");
-        context.report.warn_outside(Origin::Variable(name), message);
-    }
-    Some(kept)
+    gates::number(name, shape::bounds("ProviderBreaker", key), context)
 }
 
 fn wait_for_cooldown(

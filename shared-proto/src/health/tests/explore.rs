@@ -16,6 +16,13 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
         (1, failed(Millis::default(), failure(401))),
         (1, HealthEvent::Succeeded { started_at: T0 }),
         (1, HealthEvent::Reset),
+        (
+            1,
+            HealthEvent::Retried {
+                number: 1,
+                expired_at: T0,
+            },
+        ),
         (1, HealthEvent::CredentialsChanged),
     ]
 }
@@ -26,6 +33,10 @@ fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
         HealthEvent::Failed { failure, .. } => failed(now.minus(age), failure.clone()),
         HealthEvent::Succeeded { .. } => HealthEvent::Succeeded {
             started_at: now.minus(age),
+        },
+        HealthEvent::Retried { number, .. } => HealthEvent::Retried {
+            number: *number,
+            expired_at: now.minus(age),
         },
         HealthEvent::Reset => HealthEvent::Reset,
         HealthEvent::CredentialsChanged => HealthEvent::CredentialsChanged,

@@ -5,11 +5,12 @@ use proptest::prelude::*;
 use super::{Key, Keyspace, Spelled};
 
 /// A key of every kind that has an id.
-fn keys(id: &str) -> [Key; 9] {
+fn keys(id: &str) -> [Key; 10] {
     [
         Key::Health(id.into()),
         Key::Lockout(id.into()),
         Key::Breaker(id.into()),
+        Key::Gate(id.into()),
         Key::Lease(id.into()),
         Key::Bound(id.into()),
         Key::Pin(id.into()),
