@@ -85,6 +85,7 @@ impl Directory {
             | Key::Bound(_)
             | Key::Pin(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => {}
         }
@@ -118,6 +119,7 @@ impl Directory {
                 | Key::Bound(_)
                 | Key::Pin(_)
                 | Key::Refresh(_)
+                | Key::Egress(_)
                 | Key::Leader
                 | Key::Other(_) => {}
             }
@@ -212,6 +214,7 @@ impl Follower {
         *failures = 0;
         if !self.node.following.follows.swap(true, Ordering::Relaxed) {
             self.directory.store_is_back();
+            self.node.egress.store_is_back();
         }
         let node = Arc::clone(&self.node);
         loop {
@@ -235,6 +238,8 @@ impl Follower {
                 self.node.following.led(Some(record))
             }
             Logged::Deleted { key, .. } if *key == Key::Leader => self.node.following.led(None),
+            // Told again and again, and mostly the same.
+            Logged::Put(record) if matches!(record.key, Key::Egress(_)) => false,
             Logged::Put(_) | Logged::Deleted { .. } | Logged::Unreadable(_) => true,
         };
         let (key, stored, at) = match &entry.change {
@@ -259,6 +264,10 @@ impl Follower {
                 let heard = desk::Heard(entry.clone());
                 // The desk ends with the node.
                 self.node.leases.desk.send(heard).await.ok();
+            }
+            Some(Key::Egress(name)) => {
+                let reading = None;
+                self.node.egress.tell(&name, Heard { stored, reading }).await;
             }
             Some(key) => {
                 let reading = None;
@@ -313,6 +322,8 @@ impl Follower {
         let all = desk::HeardAll { table, asked_at };
         self.node.leases.desk.send(all).await.ok();
         let mut held = self.by_key(snapshot);
+        let seen = addresses(&mut held);
+        self.node.egress.tell_all(seen, Some(reading)).await;
         let keys = self.directory.0.borrow().keys();
         for key in keys {
             let stored = held.remove(&key).unwrap_or(Stored::Nothing(None));
@@ -345,6 +356,19 @@ impl Follower {
             Spelled::Malformed | Spelled::Elsewhere => None,
         }
     }
+}
+
+/// Takes out what nodes saw of addresses.
+fn addresses(held: &mut HashMap<Key, Stored>) -> Vec<(Arc<str>, Stored)> {
+    let taken = held.extract_if(|key, _| matches!(key, Key::Egress(_)));
+    let named = taken.map(|(key, stored)| {
+        if let Key::Egress(node) = key {
+            Some((node, stored))
+        } else {
+            None
+        }
+    });
+    named.flatten().collect()
 }
 
 fn late() -> Unreachable {

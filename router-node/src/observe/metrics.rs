@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
+use super::egress::EgressMetrics;
 use super::leases::LeaseMetrics;
 use super::slots::{PinMetrics, SlotMetrics};
 use super::tokens::TokenMetrics;
@@ -80,6 +81,7 @@ pub(crate) struct Metrics {
     pub(crate) slots: SlotMetrics,
     pub(crate) pins: PinMetrics,
     pub(crate) tokens: TokenMetrics,
+    pub(crate) egress: EgressMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,6 +117,7 @@ impl Metrics {
             slots: SlotMetrics::default(),
             pins: PinMetrics::default(),
             tokens: TokenMetrics::default(),
+            egress: EgressMetrics::default(),
         };
         metrics.register();
         // There from the start, so that the first one is seen to be more than none.
@@ -218,6 +221,7 @@ impl Metrics {
         self.slots.register(r);
         self.pins.register(r);
         self.tokens.register(r);
+        self.egress.register(r);
     }
 
     /// Counts a finished request.

@@ -7,7 +7,7 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
+    ConnectionCooldown, DailyReset, EgressRules, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
     QueueRules, Settings, Timeouts, WaitForCooldown,
 };
 
@@ -66,6 +66,7 @@ impl Default for Settings {
             leases: LeaseRules::default(),
             session_affinity_ttl_ms: 0,
             queue: QueueRules::default(),
+            egress: EgressRules::default(),
         }
     }
 }

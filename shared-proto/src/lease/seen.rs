@@ -121,6 +121,7 @@ impl<'t> Seen<'t> {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => {}
         }
@@ -141,6 +142,7 @@ impl<'t> Seen<'t> {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => {}
         }

@@ -85,6 +85,7 @@ impl LeaseTable {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => false,
         }
@@ -101,6 +102,7 @@ impl LeaseTable {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => false,
         }
@@ -120,6 +122,7 @@ impl LeaseTable {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Other(_) => false,
         }

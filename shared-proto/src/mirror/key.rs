@@ -33,6 +33,9 @@ pub const REFRESH: &str = "refresh";
 /// The kind of the coordinators' leader record.
 pub const LEADER: &str = "leader";
 
+/// The kind of the record of the addresses that a node saw connections leave by.
+pub const EGRESS: &str = "egress";
+
 /// The one id of the leader's kind.
 const LEADER_ID: &str = "coordinator";
 
@@ -60,6 +63,8 @@ pub enum Key {
     Refresh(ConnectionId),
     /// Who leads the coordinators.
     Leader,
+    /// By which addresses connections leave, as the node of this name saw it.
+    Egress(Arc<str>),
     /// A kind that this version does not know; carried as it is.
     Other(OtherKey),
 }
@@ -83,7 +88,16 @@ impl Key {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         let free = !matches!(
             kind,
-            "" | HEALTH | LOCKOUT | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+            "" | HEALTH
+                | LOCKOUT
+                | BREAKER
+                | LEASE
+                | BOUND
+                | PIN
+                | TOKEN
+                | REFRESH
+                | LEADER
+                | EGRESS
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -112,6 +126,7 @@ impl Key {
             Self::Token(_) => TOKEN,
             Self::Refresh(_) => REFRESH,
             Self::Leader => LEADER,
+            Self::Egress(_) => EGRESS,
             Self::Other(other) => &other.kind,
         }
     }
@@ -124,7 +139,7 @@ impl Key {
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
             Self::Breaker(id) => escape(id.as_str()),
-            Self::Lease(hash) | Self::Pin(hash) => escape(hash),
+            Self::Lease(name) | Self::Pin(name) | Self::Egress(name) => escape(name),
             Self::Leader => LEADER_ID.to_owned(),
             Self::Other(other) => other.spelled_id.to_string(),
         }
@@ -217,6 +232,7 @@ impl Keyspace {
             PIN => unescape(id).map(|id| Key::Pin(id.into())),
             TOKEN => unescape(id).map(|id| Key::Token(ConnectionId::new(id))),
             REFRESH => unescape(id).map(|id| Key::Refresh(ConnectionId::new(id))),
+            EGRESS => unescape(id).map(|id| Key::Egress(id.into())),
             LEADER => (id == LEADER_ID).then_some(Key::Leader),
             _ => Key::other_spelled(kind, id),
         };

@@ -124,6 +124,7 @@ fn named(key: &Key) -> (&str, Option<&str>) {
         Key::Lockout(id) => ("lockouts", Some(id.as_str())),
         Key::Breaker(id) => ("breaker", Some(id.as_str())),
         Key::Bound(id) | Key::Token(id) | Key::Refresh(id) => (key.kind(), Some(id.as_str())),
+        Key::Egress(node) => (key.kind(), Some(&**node)),
         Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Other(_) => (key.kind(), None),
     }
 }
@@ -146,6 +147,7 @@ fn changed(record: &Record, now: Millis) -> Value {
         | Key::Pin(_)
         | Key::Token(_)
         | Key::Refresh(_)
+        | Key::Egress(_)
         | Key::Leader
         | Key::Other(_) => json!({"expiresAt": record.expires_at.map(Millis::to_rfc3339)}),
     }

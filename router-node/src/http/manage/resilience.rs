@@ -1,5 +1,7 @@
 //! Which connections may be used now, and the operator's resets.
 
+use std::net::IpAddr;
+
 use actix_web::{HttpResponse, web};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,7 +63,9 @@ pub(super) async fn connections(
                 .node
                 .leases
                 .is_leased(&slot.connection.id, now);
-            Some(row(slot, provider, leased, now))
+            let known = manager.worker.node.egress.address(&slot.connection.id, now);
+            let egress_ip = known.filter(|_| slot.egress_family.is_some());
+            Some(row((slot, provider), leased, egress_ip, now))
         })
         .collect();
     manager.json(json!({
@@ -70,7 +74,12 @@ pub(super) async fn connections(
     }))
 }
 
-fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value {
+fn row(
+    (slot, provider): (&Slot, &ProviderSlot),
+    leased: bool,
+    egress_ip: Option<IpAddr>,
+    now: Millis,
+) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
     let is_open = matches!(breaker.admit(now), Admission::Reject { .. });
@@ -87,7 +96,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value
     });
     let rest = json!({
         "lowPriorityLane": null,
-        "egressIp": null,
+        "egressIp": egress_ip,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
         "leased": leased,

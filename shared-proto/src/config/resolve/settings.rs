@@ -9,7 +9,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, rules};
+use super::{Context, combo, egress, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -73,6 +73,7 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
             resilience.quota_share_concurrency_limit.as_ref(),
             built_in.queue,
         ),
+        egress: egress::resolve(given.egress.unwrap_or_default(), context),
     }
 }
 
