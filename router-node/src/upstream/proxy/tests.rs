@@ -72,7 +72,7 @@ fn every_secret_of_a_url_is_known() {
     assert!(secrets("http://proxy:3128").is_empty());
 }
 
-/// The words of hyper-util; its end-to-end tests are in `it/proxies.rs`.
+/// The words of hyper-util; its end-to-end tests are in `it/proxy_ways.rs`.
 #[test]
 fn the_words_of_errors() {
     for (words, fault) in [
