@@ -3,9 +3,9 @@
 
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
+use cluster_tests::forward::Proxy;
 use cluster_tests::metrics::Exposition;
 use cluster_tests::node::{Node, Setup};
-use cluster_tests::forward::Proxy;
 use cluster_tests::reply::Reply;
 use cluster_tests::upstream::Upstream;
 use cluster_tests::wait::eventually;
@@ -95,7 +95,10 @@ async fn a_limit_rests_all_that_leave_by_the_address() {
         assert_eq!(sibling["lockouts"], json!([]));
     }
     let d = node.connection("d").await;
-    assert_eq!((&d["testStatus"], &d["egressIp"]), (&json!("active"), &Value::Null));
+    assert_eq!(
+        (&d["testStatus"], &d["egressIp"]),
+        (&json!("active"), &Value::Null)
+    );
 
     let trace = node.trace(&answer).await;
     let attempt = &trace["attempts"][0];
@@ -146,7 +149,10 @@ async fn who_rests_longer_or_for_good_or_never_is_left_alone() {
     let left = left_ms(&node.connection("short").await);
     assert!((50_000..=60_000).contains(&left), "{left}");
     let never = node.connection("never").await;
-    assert_eq!((&never["testStatus"], &never["egressIp"]), (&json!("active"), &Value::Null));
+    assert_eq!(
+        (&never["testStatus"], &never["egressIp"]),
+        (&json!("active"), &Value::Null)
+    );
 
     // And what it meets itself is nobody else's.
     let reset = node.post("/api/resilience/reset", &json!({"scope": "all"}));
@@ -172,7 +178,10 @@ async fn without_a_known_address_only_the_connection_rests() {
     assert_eq!(ask(&node, "opencode-go/m").await, 200);
     assert_eq!(upstream.order(), ["a", "b"]);
     let a = node.connection("a").await;
-    assert_eq!((&a["testStatus"], &a["lockouts"]), (&json!("unavailable"), &json!([])));
+    assert_eq!(
+        (&a["testStatus"], &a["lockouts"]),
+        (&json!("unavailable"), &json!([]))
+    );
     assert_eq!(node.connection("c").await["testStatus"], "active");
 }
 
@@ -206,8 +215,14 @@ async fn the_lock_is_the_operator_s_choice() {
     let node = off.start().await;
     assert_eq!(ask(&node, "opencode-go/m").await, 200);
     let a = node.connection("a").await;
-    assert_eq!((&a["testStatus"], &a["egressIp"]), (&json!("active"), &Value::Null));
-    assert_eq!(a["lockouts"][0]["model"], "m", "quotas of models count again");
+    assert_eq!(
+        (&a["testStatus"], &a["egressIp"]),
+        (&json!("active"), &Value::Null)
+    );
+    assert_eq!(
+        a["lockouts"][0]["model"], "m",
+        "quotas of models count again"
+    );
     assert_eq!(node.connection("b").await["testStatus"], "active");
     assert_eq!(echo.requests().len(), 0, "nobody asks unasked");
     drop(node);
@@ -256,7 +271,11 @@ async fn an_address_is_asked_for_again_and_outlives_a_restart() {
         .set(&["settings", "egress", "cacheMs"], json!(300))
         .connection_with("a", "opencode-go", json!({"priority": 1}))
         .connection_with("b", "opencode-go", json!({"priority": 2}))
-        .connection_with("moved", "opencode-go", json!({"proxyUrl": proxy.url("http"), "priority": 3}));
+        .connection_with(
+            "moved",
+            "opencode-go",
+            json!({"proxyUrl": proxy.url("http"), "priority": 3}),
+        );
     let setup = Setup::with(&config).env("OMNIROUTE_NODE_ID", "the-node");
     let mut node = setup.start().await;
     address_is_known(&node, "moved", "203.0.113.8").await;

@@ -88,7 +88,9 @@ async fn the_coordinator_finds_who_a_node_does_not_know_of() {
     let more = cluster.base().clone();
     reconfigure(&cluster, 1, more.connection("only-here", "opencode-go"));
     eventually("it has the new configuration", || async {
-        let all = cluster.nodes[1].admin_get("/api/resilience/connections").await;
+        let all = cluster.nodes[1]
+            .admin_get("/api/resilience/connections")
+            .await;
         all.to_string().contains("only-here").then_some(())
     })
     .await;
@@ -107,7 +109,9 @@ async fn the_coordinator_finds_who_a_node_does_not_know_of() {
     // Whom an operator frees stays free, although the limit is not over.
     let reset = cluster.nodes[1].post("/api/connections/only-here/reset", &json!({}));
     reset.send().await.expect_status(200);
-    cluster.nodes[1].connection_becomes("only-here", "healthy").await;
+    cluster.nodes[1]
+        .connection_becomes("only-here", "healthy")
+        .await;
     assert_eq!(ask(&cluster.nodes[1]).await, 200);
 }
 
@@ -127,7 +131,9 @@ async fn without_the_store_a_limit_is_respected_on_its_node() {
     assert_eq!(ask(&cluster.nodes[0]).await, 429);
     assert_eq!(cluster.upstream.order(), ["a"]);
     cluster.cuts[0].set(cluster_tests::cut::Mode::Pass).await;
-    let rests = cluster.nodes[1].connection_becomes("b", "cooling_down").await;
+    let rests = cluster.nodes[1]
+        .connection_becomes("b", "cooling_down")
+        .await;
     assert_eq!(rests["lastErrorType"], "rate_limit_exceeded");
     cluster.nodes.clear();
 }

@@ -4,8 +4,8 @@
 
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
-use cluster_tests::node::{Node, Setup};
 use cluster_tests::forward::{Asked, How, Manner, Proxy};
+use cluster_tests::node::{Node, Setup};
 use cluster_tests::tls::Tls;
 use cluster_tests::upstream::{Refused, Upstream};
 use serde_json::{Value, json};
@@ -180,7 +180,11 @@ async fn trouble(upstream: &Upstream, proxy_url: &str) -> Value {
     assert_eq!(upstream.count("a"), 0);
     let error = node.connection("a").await;
     assert_eq!(error["connectionStatus"], "cooling_down", "{error}");
-    let told = format!("{}{error}{}", node.log().text(), node.admin_get("/api/requests").await);
+    let told = format!(
+        "{}{error}{}",
+        node.log().text(),
+        node.admin_get("/api/requests").await
+    );
     for secret in [PASSWORD, LOGIN, BASIC, "ss-word"] {
         assert!(!told.contains(secret), "{secret} in {told}");
     }
@@ -217,7 +221,11 @@ async fn a_proxy_in_the_way_is_the_connection_s_trouble() {
         asking.url("socks5"),
         asking.url_with("socks5h", LOGIN),
     ] {
-        assert_eq!(trouble(&upstream, &url).await, "upstream-proxy-login", "{url}");
+        assert_eq!(
+            trouble(&upstream, &url).await,
+            "upstream-proxy-login",
+            "{url}"
+        );
     }
 }
 

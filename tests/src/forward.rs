@@ -222,12 +222,10 @@ impl Shared {
         let head = self.passed_on(&head, method, path);
         upstream.write_all(head.as_bytes()).await.ok()?;
         upstream.write_all(&rest).await.ok()?;
-        // One request a connection: the next one has to be read, too.
-        copy_bidirectional(&mut stream, &mut upstream).await.ok()?;
-        Some(())
+        once(stream, upstream).await
     }
 
-    /// The head as an origin wants it, for one request only.
+    /// The head as an origin wants it.
     fn passed_on(&self, head: &str, method: &str, path: &str) -> String {
         let mut out = format!("{method} /{path} HTTP/1.1\r\n");
         let mut shows_key = false;
@@ -242,7 +240,7 @@ impl Shared {
         if let Some(stamp) = self.stamp.as_ref().filter(|_| !shows_key) {
             out.push_str(&format!("authorization: Bearer {stamp}\r\n"));
         }
-        out.push_str("connection: close\r\n\r\n");
+        out.push_str("\r\n");
         out
     }
 
@@ -296,6 +294,28 @@ impl Shared {
         copy_bidirectional(&mut stream, &mut upstream).await.ok()?;
         Some(())
     }
+}
+
+/// Passes one request's body and its answer on, and tells the client that the
+/// connection is of no use for another one, which would have to be read, too.
+async fn once(mut stream: TcpStream, mut upstream: TcpStream) -> Option<()> {
+    let (mut asks, mut hears) = stream.split();
+    let (mut answers, mut takes) = upstream.split();
+    let forth = tokio::io::copy(&mut asks, &mut takes);
+    let back = async {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n") {
+            head.push(answers.read_u8().await.ok()?);
+        }
+        hears.write_all(&head).await.ok()?;
+        hears.write_all(b"connection: close\r\n").await.ok()?;
+        tokio::io::copy(&mut answers, &mut hears).await.ok()
+    };
+    tokio::select! {
+        sent = forth => drop(sent),
+        sent = back => drop(sent),
+    }
+    Some(())
 }
 
 async fn take(stream: &mut TcpStream, length: usize) -> Option<Vec<u8>> {

@@ -34,7 +34,7 @@ type Way = Option<Arc<str>>;
 
 /// What is known of one way out.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Known {
+struct Known {
     probed: Option<Probed>,
     /// Longer than the cache for some, so that nodes don't ask together, ms.
     late_ms: u64,
@@ -45,10 +45,11 @@ pub(super) struct Known {
 impl Known {
     fn is_due(&self, now: Millis, cache_ms: u64) -> bool {
         let cache_ms = cache_ms.saturating_add(self.late_ms);
-        self.probed.is_none_or(|probed| !probed.is_fresh(now, cache_ms))
+        self.probed
+            .is_none_or(|probed| !probed.is_fresh(now, cache_ms))
     }
 
-    pub(super) fn answered(&mut self, answer: Option<IpAddr>, now: Millis, late_ms: u64) {
+    fn answered(&mut self, answer: Option<IpAddr>, now: Millis, late_ms: u64) {
         self.probed = Some(Probed { at: now });
         self.late_ms = late_ms;
         self.last = answer.map(|address| (address, now)).or(self.last);
@@ -100,7 +101,10 @@ impl Ways {
     }
 
     pub(super) fn answered(&mut self, way: Way, answer: Option<IpAddr>, now: Millis, late_ms: u64) {
-        self.known.entry(way).or_default().answered(answer, now, late_ms);
+        self.known
+            .entry(way)
+            .or_default()
+            .answered(answer, now, late_ms);
     }
 
     /// What this node has to say: of a way that it could not ask about yet,
@@ -159,11 +163,12 @@ pub(crate) async fn keep(node: Arc<Node>) {
             tell(&node.egress, &ways, rules.max_age_ms, node.now()).await;
         }
         followed = Some(Arc::clone(&routing));
-        let asking = due.into_iter().map(|way| async {
+        let asking = due.into_iter().map(|way| async move {
             let answer = ask(rules, way.as_deref()).await;
             (way, answer)
         });
-        let mut answers = std::pin::pin!(futures_util::stream::iter(asking).buffer_unordered(AT_ONCE));
+        let mut answers =
+            std::pin::pin!(futures_util::stream::iter(asking).buffer_unordered(AT_ONCE));
         while let Some((way, answer)) = answers.next().await {
             node.egress.metrics.probed(answer.is_some());
             let tenth = Duration::from_millis(rules.cache_ms.div_ceil(20));

@@ -7,7 +7,7 @@ use shared_proto::clock::Millis;
 use shared_proto::config::{Config, Env, Overrides, Source, load};
 use shared_proto::egress::{Observation, Observations};
 
-use super::prober::{Known, Ways};
+use super::prober::Ways;
 use crate::routing::{Cells, build};
 
 const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
@@ -87,9 +87,6 @@ fn an_answer_counts_for_the_time_of_the_cache_and_so_does_none() {
 
 #[test]
 fn a_question_without_an_answer_leaves_what_was_known() {
-    let mut known = Known::default();
-    known.answered(Some(address("203.0.113.7")), T0, 0);
-    known.answered(None, T0.plus(5), 0);
     let mut ways = ways("");
     ways.answered(None, Some(address("203.0.113.7")), T0, 0);
     ways.answered(None, None, T0.plus(5), 0);

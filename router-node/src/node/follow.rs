@@ -267,7 +267,10 @@ impl Follower {
             }
             Some(Key::Egress(name)) => {
                 let reading = None;
-                self.node.egress.tell(&name, Heard { stored, reading }).await;
+                self.node
+                    .egress
+                    .tell(&name, Heard { stored, reading })
+                    .await;
             }
             Some(key) => {
                 let reading = None;

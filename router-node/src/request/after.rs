@@ -190,7 +190,7 @@ impl After {
         let Admitted {
             routing, worker, ..
         } = &*self.request;
-        let shared = siblings::rest(&worker.node, routing, (slot, failure), durable).await;
+        let shared = siblings::rest(&worker.node, routing, (&**slot, failure), durable).await;
         let until = if failure.blame == Blame::Model {
             slot.locked(&self.candidate.model, self.request.worker.now())
         } else {
@@ -325,8 +325,9 @@ impl After {
             let mut durable = Durable::default();
             events.tell(&candidate, &mut durable).await;
             if let Some(failure) = &failure {
-                let (node, slot) = (&request.worker.node, &candidate.slot);
-                siblings::rest(node, &request.routing, (slot, failure), &mut durable).await;
+                let node = &request.worker.node;
+                let of = (&*candidate.slot, failure);
+                siblings::rest(node, &request.routing, of, &mut durable).await;
             }
             durable.settle().await;
         })

@@ -72,7 +72,10 @@ pub(crate) struct Excluded {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes the field by reference"
 )]
-pub(super) fn rfc3339_of<S: serde::Serializer>(at: &Millis, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rfc3339_of<S: serde::Serializer>(
+    at: &Millis,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     at.to_rfc3339().serialize(serializer)
 }
 

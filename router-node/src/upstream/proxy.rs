@@ -107,7 +107,10 @@ impl Proxy {
             }
             "https" => {
                 let to = uri("https")?;
-                let tunnel = with_login(Tunnel::new(to.clone(), tls_for_http1(tcp())), basic.as_ref());
+                let tunnel = with_login(
+                    Tunnel::new(to.clone(), tls_for_http1(tcp())),
+                    basic.as_ref(),
+                );
                 Way::Https(to, tls_for_http1(tcp()), tunnel)
             }
             "socks5" | "socks5h" => Way::Socks {
@@ -167,9 +170,7 @@ pub(crate) fn secrets(url: &str) -> Vec<String> {
     all.into_iter().filter(|text| text.len() >= 4).collect()
 }
 
-fn through<T, E>(
-    connecting: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Connecting
+fn through<T, E>(connecting: impl Future<Output = Result<T, E>> + Send + 'static) -> Connecting
 where
     T: Transport + 'static,
     E: std::fmt::Display,
@@ -183,9 +184,7 @@ where
 }
 
 /// The same where the proxy reads the requests.
-fn in_its_name<T, E>(
-    connecting: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Connecting
+fn in_its_name<T, E>(connecting: impl Future<Output = Result<T, E>> + Send + 'static) -> Connecting
 where
     T: Transport + 'static,
 {

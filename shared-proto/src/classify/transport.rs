@@ -128,7 +128,11 @@ pub fn transport_failure(kind: TransportFailure) -> Failure {
         T::ProgressIdle => (504, false, "the upstream stopped making progress"),
         T::Reset => (502, true, "the upstream cut the connection"),
         T::TotalTimeout => (504, false, "the upstream took too long"),
-        T::ProxyUnreachable => (502, true, "the connection's proxy (proxyUrl) could not be reached"),
+        T::ProxyUnreachable => (
+            502,
+            true,
+            "the connection's proxy (proxyUrl) could not be reached",
+        ),
         T::ProxyLogin => (
             502,
             false,

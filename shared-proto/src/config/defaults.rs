@@ -7,8 +7,8 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, DailyReset, EgressRules, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, Timeouts, WaitForCooldown,
+    ConnectionCooldown, DailyReset, EgressRules, HintBounds, ModelLockout, PerProfile,
+    ProviderBreaker, QueueRules, Settings, Timeouts, WaitForCooldown,
 };
 
 /// One day, ms.

@@ -152,12 +152,18 @@ fn egr_01_all_that_leave_by_the_address_rest_as_long() {
     let board = board(&[("one", one)]);
     assert_eq!(siblings(&board, Some("one"), T0), ["b", "c"]);
     let failure = plain();
-    assert_eq!((failure.blame, failure.reason), (Blame::EgressIp, Reason::RateLimitExceeded));
+    assert_eq!(
+        (failure.blame, failure.reason),
+        (Blame::EgressIp, Reason::RateLimitExceeded)
+    );
     assert_eq!(failure.cooldown, Cooldown::Ladder);
     let limit = limit();
     assert_eq!(limit.until, T0.plus(3_000));
     let step = rested(&ConnectionHealth::default(), &limit, T0);
-    assert_eq!((step.remaining_ms, step.state.status(T0).as_str()), (3_000, "unavailable"));
+    assert_eq!(
+        (step.remaining_ms, step.state.status(T0).as_str()),
+        (3_000, "unavailable")
+    );
 }
 
 /// Beyond the reference: a subscription's month is a limit like any other.
@@ -165,7 +171,10 @@ fn egr_01_all_that_leave_by_the_address_rest_as_long() {
 fn egr_02_a_month_s_quota_counts_too() {
     let body = error("Monthly usage limit reached.");
     let failure = refusal(429, &body, true).unwrap();
-    assert_eq!((failure.blame, failure.reason), (Blame::EgressIp, Reason::QuotaExhausted));
+    assert_eq!(
+        (failure.blame, failure.reason),
+        (Blame::EgressIp, Reason::QuotaExhausted)
+    );
 }
 
 #[test]
@@ -188,7 +197,11 @@ fn egr_03_only_a_429_is_a_limit_of_the_address() {
 #[test]
 fn egr_04_an_address_that_is_not_known_is_nobody_s() {
     let failure = refusal(429, &error("rate limit reached"), false).unwrap();
-    assert_eq!(failure.blame, Blame::Connection, "the account rests, not the model");
+    assert_eq!(
+        failure.blame,
+        Blame::Connection,
+        "the account rests, not the model"
+    );
     let old = told(&[("b", seen(ours(), T0.minus(DAY_MS), false))]);
     let board = board(&[("one", old)]);
     assert!(siblings(&board, Some("one"), T0).is_empty());
@@ -211,7 +224,10 @@ fn egr_05_a_terminal_state_stays() {
     };
     state = state.step(&event, T0, &RULES).state;
     let step = rested(&state, &limit(), T0);
-    assert_eq!((step.changed, step.outcome), (false, Outcome::AlreadyTerminal));
+    assert_eq!(
+        (step.changed, step.outcome),
+        (false, Outcome::AlreadyTerminal)
+    );
 }
 
 #[test]
@@ -236,7 +252,10 @@ fn egr_07_another_family_is_left_alone() {
         family: "other".into(),
         ..seen(ours(), T0, false)
     };
-    let board = board(&[("one", told(&[("a", seen(ours(), T0, false)), ("openai", foreign)]))]);
+    let board = board(&[(
+        "one",
+        told(&[("a", seen(ours(), T0, false)), ("openai", foreign)]),
+    )]);
     assert!(siblings(&board, Some("one"), T0).is_empty());
 }
 
@@ -262,8 +281,14 @@ fn egr_12_a_sibling_s_level_stays() {
     let after = rested(&before, &limit(), T0).state;
     assert_eq!(after.backoff_level, 3);
     let error = after.last_error.unwrap();
-    assert_eq!((error.status, error.reason), (429, Reason::RateLimitExceeded));
-    assert_eq!((error.error_type, error.rule.as_str()), (None, SIBLING_RULE));
+    assert_eq!(
+        (error.status, error.reason),
+        (429, Reason::RateLimitExceeded)
+    );
+    assert_eq!(
+        (error.error_type, error.rule.as_str()),
+        (None, SIBLING_RULE)
+    );
     // One that had fallen meanwhile does not come back.
     let long_ago = ConnectionHealth {
         cooldown_until: Some(T0.minus(DAY_MS)),
@@ -391,7 +416,10 @@ fn a_rule_that_says_whom_it_charges_holds() {
 fn answers_of_an_echo_service() {
     for (body, want) in [
         (r#"{"ip": "203.0.113.7"}"#, Some("203.0.113.7")),
-        (" {\"ip\":\" 2001:DB8::7 \", \"more\": 1}\n", Some("2001:db8::7")),
+        (
+            " {\"ip\":\" 2001:DB8::7 \", \"more\": 1}\n",
+            Some("2001:db8::7"),
+        ),
         ("203.0.113.7\n", Some("203.0.113.7")),
         ("\"203.0.113.7\"", Some("203.0.113.7")),
         ("::ffff:203.0.113.7", Some("203.0.113.7")),
@@ -419,12 +447,17 @@ fn records_stay_within_their_bound() {
     let mut many = told(&[]);
     for n in 0..=MAX_OBSERVED {
         let id = ConnectionId::new(format!("{n:08}-{}", "x".repeat(119)));
-        many.seen.insert(id, seen(address("2001:db8:ffff:ffff::7"), T0, true));
+        many.seen
+            .insert(id, seen(address("2001:db8:ffff:ffff::7"), T0, true));
     }
     many.tidy(T0);
     assert_eq!(many.seen.len(), MAX_OBSERVED);
     let bytes = rmp_serde::to_vec_named(&many).unwrap();
-    assert!(bytes.len() < crate::mirror::record::MAX_RECORD_BYTES, "{}", bytes.len());
+    assert!(
+        bytes.len() < crate::mirror::record::MAX_RECORD_BYTES,
+        "{}",
+        bytes.len()
+    );
     let back: Observations = rmp_serde::from_slice(&bytes).unwrap();
     assert_eq!(back, many);
     many.tidy(T0.plus(DAY_MS));

@@ -13,13 +13,18 @@ fn a_plain_request_is_read_by_an_http_proxy_only() {
     let (plain, secret) = (uri("http://llm.example/v1"), uri("https://llm.example/v1"));
     let shown = |url: &str, to: &Uri| {
         let proxy = Proxy::new(url).unwrap();
-        proxy.login_for(to).map(|value| value.to_str().unwrap().to_owned())
+        proxy
+            .login_for(to)
+            .map(|value| value.to_str().unwrap().to_owned())
     };
     // user:pa:ss
     let basic = Some("Basic dXNlcjpwYTpzcw==".to_owned());
     assert_eq!(shown("http://user:pa%3Ass@proxy:3128", &plain), basic);
     assert_eq!(shown("https://user:pa:ss@proxy/", &plain), basic);
-    assert_eq!(shown("HTTP://user@proxy", &plain), Some("Basic dXNlcjo=".to_owned()));
+    assert_eq!(
+        shown("HTTP://user@proxy", &plain),
+        Some("Basic dXNlcjo=".to_owned())
+    );
     assert_eq!(shown("http://user:pass@proxy:3128", &secret), None);
     assert_eq!(shown("socks5://user:pass@proxy", &plain), None);
     assert!(Proxy::new("http://proxy").unwrap().reads(&plain));
@@ -55,7 +60,10 @@ fn ports_are_spelled_out() {
 #[tokio::test]
 async fn addresses_stay_and_names_are_resolved() {
     let address = |text: &str| resolved(uri(text));
-    assert_eq!(address("http://[::1]:80/").await.unwrap(), uri("http://[::1]:80/"));
+    assert_eq!(
+        address("http://[::1]:80/").await.unwrap(),
+        uri("http://[::1]:80/")
+    );
     assert_eq!(
         address("http://192.0.2.1:80/").await.unwrap(),
         uri("http://192.0.2.1:80/")
@@ -76,13 +84,28 @@ fn every_secret_of_a_url_is_known() {
 #[test]
 fn the_words_of_errors() {
     for (words, fault) in [
-        ("tunnel error: failed to create underlying connection", ProxyFault::Unreachable),
-        ("tunnel error: proxy authorization required", ProxyFault::Login),
+        (
+            "tunnel error: failed to create underlying connection",
+            ProxyFault::Unreachable,
+        ),
+        (
+            "tunnel error: proxy authorization required",
+            ProxyFault::Login,
+        ),
         ("tunnel error: unsuccessful", ProxyFault::Refused),
         ("tunnel error: unexpected end of file", ProxyFault::Garbage),
-        ("tunnel error: io error establishing tunnel", ProxyFault::Garbage),
-        ("tunnel error: proxy response headers too long", ProxyFault::Garbage),
-        ("SOCKS error: failed to create underlying connection", ProxyFault::Unreachable),
+        (
+            "tunnel error: io error establishing tunnel",
+            ProxyFault::Garbage,
+        ),
+        (
+            "tunnel error: proxy response headers too long",
+            ProxyFault::Garbage,
+        ),
+        (
+            "SOCKS error: failed to create underlying connection",
+            ProxyFault::Unreachable,
+        ),
         ("SOCKS error: credentials not accepted", ProxyFault::Login),
         (
             "SOCKS error: server does not support user/pass authentication",
@@ -90,8 +113,14 @@ fn the_words_of_errors() {
         ),
         ("SOCKS error: connection not allowed", ProxyFault::Refused),
         ("SOCKS error: host unreachable", ProxyFault::Refused),
-        ("SOCKS error: failed parsing server response", ProxyFault::Garbage),
-        ("SOCKS error: io error during SOCKS handshake", ProxyFault::Garbage),
+        (
+            "SOCKS error: failed parsing server response",
+            ProxyFault::Garbage,
+        ),
+        (
+            "SOCKS error: io error during SOCKS handshake",
+            ProxyFault::Garbage,
+        ),
     ] {
         assert_eq!(ProxyFault::told(words), fault, "{words}");
     }

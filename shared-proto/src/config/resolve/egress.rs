@@ -29,7 +29,8 @@ pub(super) fn resolve(given: file::Egress, context: &mut Context<'_, '_>) -> Egr
         cache_ms: given.cache_ms.unwrap_or(built_in.cache_ms),
         timeout_ms: given.timeout_ms.unwrap_or(built_in.timeout_ms),
         max_age_ms: given.observation_max_age_ms.unwrap_or(built_in.max_age_ms),
-        lock_providers: listed.or_else(|| context.variable(VARIABLE).map(|text| of_variable(&text))),
+        lock_providers: listed
+            .or_else(|| context.variable(VARIABLE).map(|text| of_variable(&text))),
     }
 }
 
@@ -39,7 +40,10 @@ fn of_variable(text: &str) -> BTreeSet<String> {
         return BTreeSet::new();
     }
     let names = text.split(',').map(str::trim);
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Warns of names that are no provider's.

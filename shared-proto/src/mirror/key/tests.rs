@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{Key, Keyspace, Spelled};
 
 /// A key of every kind that has an id.
-fn keys(id: &str) -> [Key; 9] {
+fn keys(id: &str) -> [Key; 10] {
     [
         Key::Health(id.into()),
         Key::Lockout(id.into()),
@@ -15,6 +15,7 @@ fn keys(id: &str) -> [Key; 9] {
         Key::Pin(id.into()),
         Key::Token(id.into()),
         Key::Refresh(id.into()),
+        Key::Egress(id.into()),
         Key::other("later", id).unwrap(),
     ]
 }
@@ -23,7 +24,8 @@ fn keys(id: &str) -> [Key; 9] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "later",
+        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "egress",
+        "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);
