@@ -105,8 +105,8 @@ impl Addresses {
                     Some(due) => Some((due.expected, due.health.clone())),
                     None => self.healths.get(&id).cloned(),
                 };
-                let (expected, health) =
-                    known.unwrap_or((Expected::Absent, ConnectionHealth::default()));
+                let new = || (Expected::Absent, ConnectionHealth::default());
+                let (expected, health) = known.unwrap_or_else(new);
                 let event = HealthEvent::SiblingLimited(limit.clone());
                 let step = health.step(&event, now, &RULES);
                 if step.changed {

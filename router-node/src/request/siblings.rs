@@ -38,6 +38,13 @@ pub(crate) struct Shared {
     pub(crate) more_siblings: usize,
 }
 
+impl Shared {
+    /// How many there are.
+    pub(crate) const fn count(&self) -> usize {
+        self.siblings.len().saturating_add(self.more_siblings)
+    }
+}
+
 /// Rests the siblings of `slot`, whose failure its own owner knows of already.
 /// `None` where it was no limit of an address.
 pub(crate) async fn rest(
