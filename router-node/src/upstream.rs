@@ -128,6 +128,10 @@ impl Sending {
                 }
                 Ok(response)
             }
+            // Whoever answers so is the proxy itself.
+            Err(error) if is_read && is_unreadable(&error) => {
+                Err(SendError::Proxy(ProxyFault::Garbage))
+            }
             Err(error) => {
                 let kind = send_error(&error);
                 let stale = kind == SendError::Reset && stale(&error);
@@ -156,21 +160,29 @@ type Answered = Result<http::Response<hyper::body::Incoming>, hyper_util::client
 /// Whether a pooled connection was closed by its server between two requests:
 /// it had served before, and ended without an answer that could be misread.
 fn stale(error: &hyper_util::client::legacy::Error) -> bool {
-    let mut source: Option<&(dyn StdError + 'static)> = error.source();
-    while let Some(cause) = source {
-        let unreadable = cause
-            .downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_parse);
-        if unreadable {
-            return false;
-        }
-        source = cause.source();
+    if is_unreadable(error) {
+        return false;
     }
     let mut extensions = http::Extensions::new();
     if let Some(connected) = error.connect_info() {
         connected.get_extras(&mut extensions);
     }
     extensions.get::<Served>().is_some_and(Served::is_marked)
+}
+
+/// Whether an answer came that is none of HTTP.
+fn is_unreadable(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(cause) = source {
+        let unreadable = cause
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_parse);
+        if unreadable {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
 }
 
 impl Pool {

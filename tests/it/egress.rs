@@ -32,6 +32,8 @@ fn base(upstream: &Upstream, echo: &Upstream) -> Config {
     let url = format!("http://{}/?format=json", echo.addr());
     Config::new()
         .no_waiting()
+        // Longer than a busy machine takes to look at it.
+        .resilience("connectionCooldown.apikey.baseCooldownMs", json!(60_000))
         .set(&["settings", "egress", "echoUrl"], json!(url))
         .provider("opencode-go", "openai", &upstream.url())
         .provider("opencode-cli", "openai", &upstream.url())
@@ -84,7 +86,7 @@ async fn a_limit_rests_all_that_leave_by_the_address() {
     let a = node.connection("a").await;
     assert_eq!(a["backoffLevel"], 1);
     assert_eq!(a["lockouts"], json!([]));
-    assert!((1..=3_000).contains(&left_ms(&a)), "{a}");
+    assert!((1..=60_000).contains(&left_ms(&a)), "{a}");
     for id in ["b", "c"] {
         let sibling = node.connection(id).await;
         assert_eq!(sibling["testStatus"], "unavailable", "{sibling}");
@@ -120,7 +122,7 @@ async fn who_rests_longer_or_for_good_or_never_is_left_alone() {
     upstream.script("ended", [Reply::error(401, "invalid api key")]);
     let down = Reply::error(500, "boom");
     upstream.script("long", [down.clone().header("retry-after", "600")]);
-    upstream.script("short", [down.header("retry-after", "5")]);
+    upstream.script("short", [down.header("retry-after", "20")]);
     upstream.script("a", [Reply::limited(60)]);
     upstream.script("never", [Dialect::Chat.ok("pong")]);
     let mut config = base(&upstream, &echo);
@@ -141,13 +143,13 @@ async fn who_rests_longer_or_for_good_or_never_is_left_alone() {
     }
     assert_eq!(node.connection("ended").await["testStatus"], "expired");
     let before = left_ms(&node.connection("short").await);
-    assert!((1..=5_000).contains(&before), "{before}");
+    assert!((1..=20_000).contains(&before), "{before}");
     ask(&node, "a").await;
     assert_eq!(node.connection("ended").await["testStatus"], "expired");
     let left = left_ms(&node.connection("long").await);
     assert!((500_000..=600_000).contains(&left), "{left}");
     let left = left_ms(&node.connection("short").await);
-    assert!((50_000..=60_000).contains(&left), "{left}");
+    assert!((30_000..=60_000).contains(&left), "{left}");
     let never = node.connection("never").await;
     assert_eq!(
         (&never["testStatus"], &never["egressIp"]),
@@ -279,6 +281,11 @@ async fn an_address_is_asked_for_again_and_outlives_a_restart() {
     let setup = Setup::with(&config).env("OMNIROUTE_NODE_ID", "the-node");
     let mut node = setup.start().await;
     address_is_known(&node, "moved", "203.0.113.8").await;
+    let asked = echo.requests().len();
+    eventually("what it knows is stored by now", || async {
+        (echo.requests().len() >= asked + 4).then_some(())
+    })
+    .await;
     node.kill_9().await;
     // Nobody answers any more.
     echo.script_all([Reply::error(500, "boom")]);
@@ -297,9 +304,10 @@ async fn a_limit_in_a_stream_rests_siblings_too() {
     let (upstream, echo) = (Upstream::start().await, echo().await);
     let told = json!({"error": {"code": 429, "message": "rate limit reached"}});
     let told = format!("data: {told}\n\n");
-    for before in [String::new(), Dialect::Chat.content("hel")] {
+    let output = Dialect::Chat.content("hel");
+    for reply in [Reply::sse(), Reply::sse().send(&output)] {
         upstream.script_all([Dialect::Chat.ok_stream("pong")]);
-        upstream.script("a", [Reply::sse().send(&before).send(&told)]);
+        upstream.script("a", [reply.send(&told)]);
         let node = Node::start(&config(&upstream, &echo)).await;
         address_is_known(&node, "b", ADDRESS).await;
         let body = Dialect::Chat.request("opencode-go/m", true);

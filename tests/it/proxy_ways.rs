@@ -24,14 +24,16 @@ fn proxied(url: &str) -> Value {
 fn config(base_url: &str, proxy_url: &str) -> Config {
     Config::new()
         .no_waiting()
-        .provider_with(
-            "acme",
-            "openai",
-            base_url,
-            json!({"timeouts": {"connectMs": 400}}),
-        )
+        .provider("acme", "openai", base_url)
         .connection_with("a", "acme", proxied(proxy_url))
         .connection_with("b", "acme", json!({"priority": 2}))
+}
+
+/// The same, which soon gives up on whoever does not answer.
+fn hasty(base_url: &str, proxy_url: &str) -> Config {
+    let provider = json!([{"id": "acme", "protocol": "openai", "baseUrl": base_url,
+        "timeouts": {"connectMs": 1000}}]);
+    config(base_url, proxy_url).set(&["providers"], provider)
 }
 
 async fn ask(node: &Node, stream: bool) -> String {
@@ -175,7 +177,7 @@ async fn each_proxy_has_its_own_connections() {
 /// Asks once; `a` is in trouble and `b` serves. What is told of `a`.
 async fn trouble(upstream: &Upstream, proxy_url: &str) -> Value {
     upstream.script("b", [Dialect::Chat.ok("pong")]);
-    let node = Node::start(&config(&upstream.url(), proxy_url)).await;
+    let node = Node::start(&hasty(&upstream.url(), proxy_url)).await;
     assert!(ask(&node, false).await.contains("pong"));
     assert_eq!(upstream.count("a"), 0);
     let error = node.connection("a").await;
@@ -209,6 +211,7 @@ async fn a_proxy_in_the_way_is_the_connection_s_trouble() {
         (Manner::Refuse, "socks5", "upstream-proxy-refused"),
         (Manner::Garbage, "socks5", "upstream-proxy-garbage"),
         (Manner::Close, "socks5", "upstream-proxy-garbage"),
+        (Manner::Garbage, "http", "upstream-proxy-garbage"),
     ] {
         proxy.set(manner);
         let url = proxy.url(scheme);
@@ -241,7 +244,7 @@ async fn a_tunnel_that_is_refused_is_not_the_upstream_s_doing() {
         (Manner::Silent, "upstream-proxy-unreachable"),
     ] {
         proxy.set(manner);
-        let node = trusting(&tls, &config(&base_url, &proxy.url("http"))).await;
+        let node = trusting(&tls, &hasty(&base_url, &proxy.url("http"))).await;
         upstream.script("b", [Dialect::Chat.ok("pong")]);
         assert!(ask(&node, false).await.contains("pong"));
         let error = node.connection("a").await;
