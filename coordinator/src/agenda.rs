@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use shared_proto::clock::Millis;
+use shared_proto::egress::Observations;
 use shared_proto::health::{ConnectionHealth, DECAY_MIN_MS};
 use shared_proto::id::ConnectionId;
 use shared_proto::lease::{Bound, Lease, OwnerHash};
@@ -187,6 +188,11 @@ fn plan(record: &Record) -> Option<Entry> {
             let at = well_since(&health, record.written_at)?.plus(KEEP_WELL_MS);
             let what = What::Retire(id.clone());
             Some(entry(at, ConnectionHealth::VERSION, what))
+        }
+        Key::Egress(_) => {
+            let told: Observations = record.decode().ok()?;
+            let at = record.written_at.plus(told.keep_ms);
+            Some(entry(at, Observations::VERSION, What::Delete))
         }
         // Few, or not this version's to judge.
         Key::Lockout(_)

@@ -5,8 +5,9 @@
 //! here is needed for anything to be right: each reader judges by time itself.
 //!
 //! A new duty is a variant of [`Duty`], its period, and an arm in
-//! [`Duties::turn`]. That is where the sweeps of egress addresses belong.
+//! [`Duties::turn`].
 
+mod egress;
 mod roster;
 
 use std::cell::RefCell;
@@ -23,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::agenda::{Agenda, Item, What};
 use crate::pen::{Pen, STORE_DEADLINE, Stop, Wrote, late};
+pub(crate) use egress::Addresses;
 use roster::Watch;
 
 #[cfg(test)]
@@ -57,10 +59,18 @@ pub(crate) enum Duty {
     Trim,
     /// Who has gone without a word is noticed.
     Roster,
+    /// Who leaves by an address that is under a limit rests with who met it.
+    Egress,
 }
 
 impl Duty {
-    pub(crate) const ALL: [Self; 4] = [Self::Expire, Self::Forget, Self::Trim, Self::Roster];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Expire,
+        Self::Forget,
+        Self::Trim,
+        Self::Roster,
+        Self::Egress,
+    ];
 
     /// How often it has a turn, ms.
     const fn period_ms(self) -> u64 {
@@ -69,6 +79,7 @@ impl Duty {
             Self::Forget => 1_000,
             Self::Trim => 30_000,
             Self::Roster => 2_000,
+            Self::Egress => 500,
         }
     }
 
@@ -79,6 +90,7 @@ impl Duty {
             Self::Forget => "forget",
             Self::Trim => "trim",
             Self::Roster => "roster",
+            Self::Egress => "egress",
         }
     }
 }
@@ -88,13 +100,19 @@ pub(crate) struct Duties {
     agenda: Rc<RefCell<Agenda>>,
     configured: Configured,
     watch: Watch,
-    due: [(Duty, Millis); 4],
+    addresses: Rc<RefCell<Addresses>>,
+    due: [(Duty, Millis); 5],
 }
 
 impl Duties {
-    pub(crate) fn new(agenda: Rc<RefCell<Agenda>>, configured: Configured) -> Self {
+    pub(crate) fn new(
+        agenda: Rc<RefCell<Agenda>>,
+        addresses: Rc<RefCell<Addresses>>,
+        configured: Configured,
+    ) -> Self {
         Self {
             agenda,
+            addresses,
             configured,
             watch: Watch::default(),
             due: Duty::ALL.map(|duty| (duty, Millis::default())),
@@ -136,6 +154,7 @@ impl Duties {
             Duty::Forget => self.forget(pen).await,
             Duty::Trim => trim(pen).await,
             Duty::Roster => self.watch.look(pen).await,
+            Duty::Egress => egress::sweep(&self.addresses, pen, BATCH).await,
         }
     }
 

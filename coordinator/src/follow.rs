@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::agenda::Agenda;
+use crate::duty::Addresses;
 use crate::pause::{Backoff, jittered};
 use crate::pen::late;
 
@@ -27,6 +28,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) mirror: &'a dyn Mirror,
     pub(crate) keys: Keyspace,
     pub(crate) agenda: Rc<RefCell<Agenda>>,
+    pub(crate) addresses: Rc<RefCell<Addresses>>,
     /// Told when a leader gives its turn back.
     pub(crate) vacant: &'a Notify,
 }
@@ -78,20 +80,24 @@ impl Follower<'_> {
         let snapshot = timeout(SNAPSHOT_DEADLINE, self.mirror.snapshot()).await;
         let snapshot = snapshot.unwrap_or_else(|_| Err(late()))?;
         self.agenda.borrow_mut().replace(&snapshot);
+        self.addresses.borrow_mut().replace(&snapshot);
         Ok(snapshot.position)
     }
 
     fn entry(&self, entry: &LogEntry) {
         let mut agenda = self.agenda.borrow_mut();
+        let mut addresses = self.addresses.borrow_mut();
         match &entry.change {
             Logged::Put(record) => {
                 agenda.stored(record);
+                addresses.stored(record);
                 if record.key == Key::Leader && record.is_expired(record.written_at) {
                     self.vacant.notify_one();
                 }
             }
             Logged::Deleted { key, .. } => {
                 agenda.remove(key);
+                addresses.remove(key);
                 if *key == Key::Leader {
                     self.vacant.notify_one();
                 }
@@ -99,6 +105,7 @@ impl Follower<'_> {
             Logged::Unreadable(unreadable) => {
                 if let Spelled::Key(key) = self.keys.parse(&unreadable.key) {
                     agenda.remove(&key);
+                    addresses.remove(&key);
                 }
             }
         }

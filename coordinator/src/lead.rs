@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::agenda::Agenda;
-use crate::duty::{Configured, Duties};
+use crate::duty::{Addresses, Configured, Duties};
 use crate::follow::Follower;
 use crate::metrics::Metrics;
 use crate::pause::{Backoff, jittered};
@@ -99,6 +99,7 @@ struct Leading<'a> {
     board: &'a Board,
     authority: Authority,
     agenda: Rc<RefCell<Agenda>>,
+    addresses: Rc<RefCell<Addresses>>,
     duties: Duties,
     vacant: Notify,
     led: bool,
@@ -109,12 +110,15 @@ struct Leading<'a> {
 impl<'a> Leading<'a> {
     fn new(work: &'a Work, authority: Authority, board: &'a Board) -> Self {
         let agenda = Rc::new(RefCell::new(Agenda::default()));
+        let addresses = Rc::<RefCell<Addresses>>::default();
+        let (heard, swept) = (Rc::clone(&agenda), Rc::clone(&addresses));
         Self {
             work,
             board,
             authority,
-            duties: Duties::new(Rc::clone(&agenda), Arc::clone(&work.configured)),
+            duties: Duties::new(heard, swept, Arc::clone(&work.configured)),
             agenda,
+            addresses,
             vacant: Notify::new(),
             led: false,
             failures: 0,
@@ -127,6 +131,7 @@ impl<'a> Leading<'a> {
             mirror: &*self.work.mirror,
             keys: Keyspace::new(&self.work.prefix),
             agenda: Rc::clone(&self.agenda),
+            addresses: Rc::clone(&self.addresses),
             vacant: &vacant,
         };
         let turns = async {

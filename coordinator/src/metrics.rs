@@ -24,6 +24,7 @@ pub struct Metrics {
     pub(crate) forgotten: Counter,
     pub(crate) trimmed: Counter,
     pub(crate) lapsed: Counter,
+    pub(crate) rested: Counter,
     pub(crate) elections: Counter,
 }
 
@@ -65,6 +66,11 @@ impl Metrics {
                 "nodes_lapsed",
                 "Nodes that went without a word",
                 &self.lapsed,
+            ),
+            (
+                "siblings_rested",
+                "Connections rested by the sweep for a limit of the address they leave by",
+                &self.rested,
             ),
             (
                 "elections_won",

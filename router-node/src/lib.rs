@@ -19,6 +19,7 @@ mod absent;
 mod actor;
 pub mod cli;
 pub mod config;
+mod egress;
 mod http;
 mod lease;
 pub mod node;

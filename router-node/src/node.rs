@@ -26,6 +26,7 @@ use shared_proto::mirror::{Health, Mirror};
 
 use crate::actor::owner::Shared;
 use crate::config::{Origin, Seen};
+use crate::egress::{self, Egress};
 use crate::http;
 use crate::lease::Leases;
 use crate::observe::{Observer, Shelf, Spans};
@@ -103,6 +104,7 @@ pub(crate) struct Node {
     pub(crate) pins: Pins,
     /// Settings saved through the API.
     pub(crate) settings: Settings,
+    pub(crate) egress: Arc<Egress>,
     /// Token refreshes under way.
     refreshes: token::Jobs,
     following: Following,
@@ -201,6 +203,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
             roster::keep(Arc::clone(&node)),
             store::watch(Arc::clone(&node)),
             retry::keep(Arc::clone(&node)),
+            egress::keep(Arc::clone(&node)),
             duties(Arc::clone(&node), config.store.prefix.clone()),
         );
     };
@@ -262,12 +265,14 @@ async fn start(
     let refreshes = tokens.jobs.clone();
     let mut registry = Registry::new(shared, tokens, &prefix, snapshot);
     let routing = build(config, &mut registry.cells.borrow_mut(), mirror.now());
-    registry.start(&routing);
+    let egress = Arc::new(Egress::new(&id, observer.metrics.egress.clone()));
+    registry.start(&routing, &egress).await;
     let node = Arc::new(Node {
         shelf: observer.journal.shelf(),
         slots: Slots::start(&mirror, observer.metrics.slots.clone()),
         pins: Pins::start(&mirror, shared_store, observer.metrics.pins.clone()),
         settings,
+        egress,
         observer,
         mirror,
         id,

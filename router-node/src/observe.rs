@@ -2,6 +2,7 @@
 //! and traces where a collector is named.
 
 mod cluster;
+mod egress;
 mod journal;
 mod leases;
 mod log;
@@ -14,6 +15,7 @@ mod trials;
 
 use std::time::Duration;
 
+pub(crate) use egress::EgressMetrics;
 pub(crate) use journal::{ById, Journal, Newest, Shelf};
 pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;

@@ -17,6 +17,7 @@ pub(crate) mod pick;
 mod pinned;
 pub(crate) mod refuse;
 pub(crate) mod resolve;
+mod siblings;
 pub(crate) mod trace;
 pub(crate) mod transition;
 pub(crate) mod trial;

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
+use secrecy::{ExposeSecret, SecretString};
 use shared_proto::clock::Millis;
 use shared_proto::config::{ApiKey, Combo, Config, Connection, ErrorRule, Provider};
 use shared_proto::failure::Failure;
@@ -75,6 +76,11 @@ pub(crate) struct Slot {
     pub(crate) per_model_quota: bool,
     /// What the operator says about its provider's refusals.
     pub(crate) error_rules: Arc<[ErrorRule]>,
+    /// The family of providers whose limits count by address, if it may be
+    /// rested for one.
+    pub(crate) egress_family: Option<Arc<str>>,
+    /// The secrets of its proxy's URL.
+    pub(crate) proxy_secrets: Vec<SecretString>,
 }
 
 impl Slot {
@@ -99,8 +105,7 @@ impl Slot {
     /// Takes the connection's own secrets out of what an upstream said.
     pub(crate) fn redact(&self, mut failure: Failure) -> Failure {
         let bearer = self.bearer();
-        let refreshed = bearer.iter().flat_map(|bearer| bearer.secrets());
-        for secret in self.connection.credential.secrets().chain(refreshed) {
+        for secret in self.secrets(bearer.as_deref()) {
             failure.message = failure.message.replace(secret, HIDDEN);
             if let Some(code) = &mut failure.upstream_code {
                 *code = code.replace(secret, HIDDEN);
@@ -112,9 +117,15 @@ impl Slot {
     /// Whether `text` shows one of the connection's secrets.
     pub(crate) fn shows_secret(&self, text: &[u8]) -> bool {
         let bearer = self.bearer();
-        let refreshed = bearer.iter().flat_map(|bearer| bearer.secrets());
-        let mut secrets = self.connection.credential.secrets().chain(refreshed);
-        secrets.any(|secret| memchr::memmem::find(text, secret.as_bytes()).is_some())
+        self.secrets(bearer.as_deref())
+            .any(|secret| memchr::memmem::find(text, secret.as_bytes()).is_some())
+    }
+
+    fn secrets<'a>(&'a self, bearer: Option<&'a Bearer>) -> impl Iterator<Item = &'a str> {
+        let refreshed = bearer.into_iter().flat_map(Bearer::secrets);
+        let of_proxy = self.proxy_secrets.iter().map(ExposeSecret::expose_secret);
+        let own = self.connection.credential.secrets();
+        own.chain(refreshed).chain(of_proxy)
     }
 
     /// Whether it serves `model` (the upstream's name).

@@ -6,10 +6,12 @@
 
 pub(crate) mod answer;
 mod connector;
+pub(crate) mod proxy;
 mod single;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +19,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::TokioTimer;
 
-pub(crate) use connector::ProxyError;
 use connector::{ConnectTimedOut, Connector, Served};
+pub(crate) use proxy::{ProxyError, ProxyFault};
 pub(crate) use single::{CallError, Single};
 
 /// Idle upstream connections kept for each host and worker.
@@ -33,12 +36,16 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(55);
 /// Clients of one worker; past it the pools are dropped and built anew.
 const MAX_CLIENTS: usize = 1024;
 
-type HttpClient = Client<Connector, Body>;
+/// A client and how its connections are made.
+struct Pool {
+    client: Client<Connector, Body>,
+    connector: Connector,
+}
 
 /// The upstream clients of one worker.
 #[derive(Default)]
 pub(crate) struct Clients {
-    by_route: RefCell<HashMap<Route, HttpClient>>,
+    by_route: RefCell<HashMap<Route, Pool>>,
 }
 
 /// What a client's connector depends on.
@@ -58,37 +65,38 @@ impl Clients {
         proxy: Option<&str>,
         (connect_ms, head): (u64, Option<Duration>),
     ) -> Result<Sending, ProxyError> {
-        let within = head.map(|limit| (limit, capture_connection(&mut request)));
-        let response = self.start(request, proxy, connect_ms)?;
-        Ok(Sending {
-            response,
-            within,
-            proxied: proxy.is_some(),
-        })
-    }
-
-    fn start(
-        &self,
-        request: http::Request<Body>,
-        proxy: Option<&str>,
-        connect_ms: u64,
-    ) -> Result<ResponseFuture, ProxyError> {
         let route = Route {
             proxy: proxy.map(str::to_owned),
             connect_ms,
         };
-        let mut clients = self.by_route.borrow_mut();
-        if let Some(client) = clients.get(&route) {
-            return Ok(client.request(request));
+        let mut pools = self.by_route.borrow_mut();
+        if !pools.contains_key(&route) && pools.len() >= MAX_CLIENTS {
+            pools.clear();
         }
-        if clients.len() >= MAX_CLIENTS {
-            clients.clear();
-        }
-        let client = build(&route)?;
-        let response = client.request(request);
-        clients.insert(route, client);
-        Ok(response)
+        let pool = match pools.entry(route) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let pool = Pool::new(new.key())?;
+                new.insert(pool)
+            }
+        };
+        let within = head.map(|limit| (limit, capture_connection(&mut request)));
+        let is_read = shown_to_a_proxy(&mut request, &pool.connector);
+        Ok(Sending {
+            response: pool.client.request(request),
+            within,
+            is_read,
+        })
     }
+}
+
+/// Adds what a proxy has to see that reads the request; whether one does.
+fn shown_to_a_proxy(request: &mut http::Request<Body>, connector: &Connector) -> bool {
+    if let Some(login) = connector.login_for(request.uri()).cloned() {
+        let headers = request.headers_mut();
+        headers.insert(http::header::PROXY_AUTHORIZATION, login);
+    }
+    connector.is_read(request.uri())
 }
 
 /// A request on its way.
@@ -96,13 +104,14 @@ pub(crate) struct Sending {
     response: ResponseFuture,
     /// The limit on the head, and when the connection stands.
     within: Option<(Duration, CaptureConnection)>,
-    proxied: bool,
+    /// A proxy reads the request and may answer it.
+    is_read: bool,
 }
 
 impl Sending {
     /// Waits for the answer's head.
     pub(crate) async fn head(self) -> Result<http::Response<hyper::body::Incoming>, SendError> {
-        let proxied = self.proxied;
+        let is_read = self.is_read;
         let answered = match self.within {
             None => self.response.await,
             Some(within) => within_limit(self.response, within).await?,
@@ -114,10 +123,17 @@ impl Sending {
                 if let Some(served) = extensions.get::<Served>() {
                     served.mark();
                 }
+                if is_read && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+                    return Err(SendError::Proxy(ProxyFault::Login));
+                }
                 Ok(response)
             }
+            // Whoever answers so is the proxy itself.
+            Err(error) if is_read && is_unreadable(&error) => {
+                Err(SendError::Proxy(ProxyFault::Garbage))
+            }
             Err(error) => {
-                let kind = send_error(&error, proxied);
+                let kind = send_error(&error);
                 let stale = kind == SendError::Reset && stale(&error);
                 Err(if stale { SendError::Stale } else { kind })
             }
@@ -144,15 +160,8 @@ type Answered = Result<http::Response<hyper::body::Incoming>, hyper_util::client
 /// Whether a pooled connection was closed by its server between two requests:
 /// it had served before, and ended without an answer that could be misread.
 fn stale(error: &hyper_util::client::legacy::Error) -> bool {
-    let mut source: Option<&(dyn StdError + 'static)> = error.source();
-    while let Some(cause) = source {
-        let unreadable = cause
-            .downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_parse);
-        if unreadable {
-            return false;
-        }
-        source = cause.source();
+    if is_unreadable(error) {
+        return false;
     }
     let mut extensions = http::Extensions::new();
     if let Some(connected) = error.connect_info() {
@@ -161,16 +170,34 @@ fn stale(error: &hyper_util::client::legacy::Error) -> bool {
     extensions.get::<Served>().is_some_and(Served::is_marked)
 }
 
-fn build(route: &Route) -> Result<HttpClient, ProxyError> {
-    let connector = Connector::new(route.proxy.as_deref(), route.connect_ms)?;
-    Ok(Client::builder(LocalExecutor)
-        .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_PER_HOST)
-        .http2_adaptive_window(true)
-        .http2_keep_alive_interval(Duration::from_secs(20))
-        .build(connector))
+/// Whether an answer came that is none of HTTP.
+fn is_unreadable(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(cause) = source {
+        let unreadable = cause
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_parse);
+        if unreadable {
+            return true;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+impl Pool {
+    fn new(route: &Route) -> Result<Self, ProxyError> {
+        let connector = Connector::new(route.proxy.as_deref(), route.connect_ms)?;
+        let client = Client::builder(LocalExecutor)
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_PER_HOST)
+            .http2_adaptive_window(true)
+            .http2_keep_alive_interval(Duration::from_secs(20))
+            .build(connector.clone());
+        Ok(Self { client, connector })
+    }
 }
 
 /// Runs hyper's connection tasks on the worker's own thread.
@@ -248,8 +275,8 @@ pub(crate) enum SendError {
     ConnectFailed,
     /// The connection was not up in time.
     ConnectTimeout,
-    /// The proxy refused or could not be reached.
-    ProxyUnreachable,
+    /// The connection's proxy is in the way.
+    Proxy(ProxyFault),
     /// The head did not come in time.
     HeadersTimeout,
     /// A pooled connection turned out to be closed; nothing was answered.
@@ -259,7 +286,7 @@ pub(crate) enum SendError {
 }
 
 /// Tells what a client error was.
-fn send_error(error: &hyper_util::client::legacy::Error, proxied: bool) -> SendError {
+fn send_error(error: &hyper_util::client::legacy::Error) -> SendError {
     if !error.is_connect() {
         return SendError::Reset;
     }
@@ -268,11 +295,10 @@ fn send_error(error: &hyper_util::client::legacy::Error, proxied: bool) -> SendE
         if cause.is::<ConnectTimedOut>() {
             return SendError::ConnectTimeout;
         }
+        if let Some(fault) = cause.downcast_ref::<ProxyFault>() {
+            return SendError::Proxy(*fault);
+        }
         source = cause.source();
     }
-    if proxied {
-        SendError::ProxyUnreachable
-    } else {
-        SendError::ConnectFailed
-    }
+    SendError::ConnectFailed
 }

@@ -132,6 +132,12 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
     }
 }
 
+/// Whether `rule` says itself what a refusal is charged to: an operator's, or
+/// a provider's where `reading` honours it.
+pub fn names_scope(rule: &str, reading: Reading) -> bool {
+    rule == quirk::OPERATOR_RULE || reading.honours_rule_scope && quirk::is_own(rule)
+}
+
 /// The verdict, with the announcement as far as it means something.
 fn failure(
     case: &Case<'_>,

@@ -37,8 +37,8 @@ pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
 pub use saved::{Area, Patch, Saved};
 pub use settings::{
-    ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    ProviderCooldown, ProviderWindow, QueueRules, Settings, WaitForCooldown,
+    ConnectionCooldown, EgressRules, ErrorRule, HintBounds, ModelLockout, PerProfile,
+    ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules, Settings, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};
@@ -151,7 +151,7 @@ pub struct Provider {
     pub model_families: Vec<ModelFamily>,
     /// When a day's quota begins anew, where it is known.
     pub daily_reset: Option<DailyReset>,
-    /// Whether 401/402/403 and limits of this provider are bucketed by egress address.
+    /// The family in which its limits count by the address that connections leave by.
     pub egress_bucket_family: Option<String>,
     /// Where its OAuth tokens are refreshed; `None` where that is not known.
     pub token_endpoint: Option<TokenEndpoint>,
@@ -269,7 +269,7 @@ pub struct Connection {
     pub models: Vec<String>,
     /// Requests at a time, over the whole cluster.
     pub max_concurrent: Option<u32>,
-    /// `http://`, `https://` or `socks5://` proxy of its upstream calls; may hold a password.
+    /// `http://`, `https://`, `socks5://` or `socks5h://` proxy of its upstream calls; may hold a password.
     pub proxy_url: Option<SecretString>,
     /// Failures never cool it; terminal states still apply.
     pub disable_cooling: bool,

@@ -38,6 +38,7 @@ mod reading;
 mod record;
 mod retry;
 mod rules;
+mod sibling;
 mod streak;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Millis;
+use crate::egress::Mark;
 use crate::failure::{Blame, Cooldown, Failure, HintSource, ResetHint, Terminal};
 use crate::mirror::key;
 use crate::mirror::record::Body;
@@ -54,6 +56,7 @@ pub use imported::parse_until;
 pub use record::{ErrorSource, LastError, Refusals, TerminalState};
 pub use retry::{ExpiredRetry, Retry, RetryRules};
 pub use rules::HealthRules;
+pub use sibling::SIBLING_RULE;
 
 /// Shortest time a level is kept after its cooldown ended, ms.
 pub const DECAY_MIN_MS: u64 = 30_000;
@@ -101,6 +104,8 @@ pub struct ConnectionHealth {
     pub credential: Option<u64>,
     /// Retries of a connection that is expired; gone with that state.
     pub expired_retry: Option<ExpiredRetry>,
+    /// The limit of an address that it rests for, if it does for one.
+    pub egress: Option<Mark>,
 }
 
 // === events ===
@@ -113,21 +118,36 @@ impl ConnectionHealth {
             HealthEvent::Failed {
                 started_at,
                 failure,
-            } => {
-                let mut step = self.failed(*started_at, failure, now, rules);
-                if step.changed {
-                    step.state.credential = rules.credential;
-                }
-                if matches!(step.outcome, Outcome::Cooled { .. } | Outcome::Terminal(_)) {
-                    step.state.settled_from = Some(*started_at);
-                }
-                step
-            }
+            } => self.counted(*started_at, failure, now, rules),
+            HealthEvent::LimitedAt {
+                started_at,
+                failure,
+                exit,
+                met_by,
+            } => self.limited((*started_at, failure), (exit, met_by), now, rules),
+            HealthEvent::SiblingLimited(limit) => self.shared(limit, now, rules),
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
             HealthEvent::Retried { number, expired_at } => self.retried(*number, *expired_at, now),
             HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
             HealthEvent::Reset | HealthEvent::CredentialsChanged => self.renewed(now),
         }
+    }
+
+    fn counted(
+        &self,
+        started_at: Millis,
+        failure: &Failure,
+        now: Millis,
+        rules: &HealthRules,
+    ) -> Step {
+        let mut step = self.failed(started_at, failure, now, rules);
+        if step.changed {
+            step.state.credential = rules.credential;
+        }
+        if matches!(step.outcome, Outcome::Cooled { .. } | Outcome::Terminal(_)) {
+            step.state.settled_from = Some(started_at);
+        }
+        step
     }
 
     fn failed(
@@ -316,6 +336,7 @@ impl ConnectionHealth {
         Self {
             last_error: Some(LastError::new(failure, now)),
             settled_at: Some(now),
+            egress: None,
             ..self.clone()
         }
     }

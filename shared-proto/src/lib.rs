@@ -7,6 +7,7 @@
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
+//! | share | [`egress`] | which connections leave by one address, and rest for its limits together |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
 //! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
@@ -21,6 +22,7 @@ pub mod catalogue;
 pub mod classify;
 pub mod clock;
 pub mod config;
+pub mod egress;
 pub mod failure;
 pub mod gate;
 pub mod health;

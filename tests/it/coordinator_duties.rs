@@ -132,7 +132,7 @@ async fn a_router_on_its_own_store_does_the_duties_itself() {
                     && is("result", "done")
             })
         };
-        ["expire", "forget", "trim", "roster"]
+        ["expire", "forget", "trim", "roster", "egress"]
             .into_iter()
             .all(done)
             .then_some(())

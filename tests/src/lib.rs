@@ -16,6 +16,7 @@
 //! | [`redis`], [`sentinel`], [`redis_cluster`] | real Redis servers, each with its own directory |
 //! | [`resp`], [`port`] | looking into a Redis; ports that stay taken |
 //! | [`cut`] | a TCP proxy that delays, swallows, resets and refuses to order |
+//! | [`forward`], [`tls`] | a forward proxy that behaves to order; TLS in front of anything |
 //! | [`lease`] | a client of session leases |
 //! | [`tokens`] | a token endpoint that rotates, refuses, dawdles and loses to order |
 //! | [`chart`], [`pod`] | the Helm chart as the real helm renders it; its pods as processes |
@@ -42,6 +43,7 @@ pub mod coordinator;
 pub mod cut;
 pub mod dialect;
 pub mod events;
+pub mod forward;
 pub mod lease;
 pub mod metrics;
 pub mod node;
@@ -53,6 +55,7 @@ pub mod reply;
 pub mod resp;
 pub mod sdk;
 pub mod sentinel;
+pub mod tls;
 pub mod tokens;
 pub mod upstream;
 pub mod wait;

@@ -1,7 +1,9 @@
 //! Duties on a store in memory, with and without an election.
 
 use shared_proto::clock::ManualClock;
-use shared_proto::health::ConnectionHealth;
+use shared_proto::egress::{Exit, Observation, Observations};
+use shared_proto::failure::{Blame, Cooldown, Failure, Reason, Terminal};
+use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules, TerminalState};
 use shared_proto::leader::{Election, Leader, Step};
 use shared_proto::lease::{EndReason, Generation, Lease};
 use shared_proto::mirror::Mirror;
@@ -26,20 +28,23 @@ struct World {
     authority: Authority,
     duties: Duties,
     agenda: Rc<RefCell<Agenda>>,
+    addresses: Rc<RefCell<Addresses>>,
 }
 
 impl World {
     fn new(authority: Authority, configured: &'static [&'static str]) -> Self {
         let clock = ManualClock::at(T0);
         let agenda = Rc::new(RefCell::new(Agenda::default()));
+        let addresses = Rc::<RefCell<Addresses>>::default();
         let names = move || Some(configured.iter().map(|name| (*name).into()).collect());
         Self {
             store: Embedded::memory("p", Arc::new(clock.clone())).unwrap(),
             clock,
             metrics: Metrics::default(),
             authority,
-            duties: Duties::new(Rc::clone(&agenda), Arc::new(names)),
+            duties: Duties::new(Rc::clone(&agenda), Rc::clone(&addresses), Arc::new(names)),
             agenda,
+            addresses,
         }
     }
 
@@ -55,6 +60,7 @@ impl World {
     async fn turns(&mut self) -> Result<(), Stop> {
         let snapshot = self.store.snapshot().await.unwrap();
         self.agenda.borrow_mut().replace(&snapshot);
+        self.addresses.borrow_mut().replace(&snapshot);
         self.duties.reset();
         let mut pen = Pen {
             mirror: &self.store,
@@ -245,4 +251,143 @@ async fn no_write_begins_after_the_end_of_a_turn() {
     };
     assert_eq!(world.duties.turns(&mut pen).await, Err(Stop::Over));
     assert_eq!(world.lease().await.unwrap().end, None);
+}
+
+fn observed(address: &str, at: Millis, ids: &[&str]) -> Observations {
+    let observation = Observation {
+        family: "opencode".into(),
+        address: address.parse().unwrap(),
+        at,
+        proxied: false,
+    };
+    Observations {
+        keep_ms: 86_400_000,
+        seen: ids
+            .iter()
+            .map(|id| ((*id).into(), observation.clone()))
+            .collect(),
+    }
+}
+
+/// The health of `a`, which met a limit of its address for 60 s.
+fn limited() -> ConnectionHealth {
+    let failure = Failure {
+        status: 429,
+        reason: Reason::RateLimitExceeded,
+        blame: Blame::Connection,
+        error_type: None,
+        fallback: true,
+        terminal: None,
+        cooldown: Cooldown::Fixed(60_000),
+        hint: None,
+        client_retry_after_ms: None,
+        counts_for_breaker: false,
+        rule: "status-429".into(),
+        restated: None,
+        upstream_code: None,
+        message: String::new(),
+    };
+    let event = HealthEvent::LimitedAt {
+        started_at: T0,
+        failure,
+        exit: Exit {
+            family: "opencode".into(),
+            address: "203.0.113.7".parse().unwrap(),
+        },
+        met_by: "a".into(),
+    };
+    let rules = HealthRules {
+        base_ms: 3_000,
+        max_steps: 5,
+        cap_ms: 1_800_000,
+        use_hints: true,
+        disable_cooling: false,
+        auto_disable_banned: false,
+        credential: None,
+    };
+    ConnectionHealth::default().step(&event, T0, &rules).state
+}
+
+impl World {
+    async fn health(&self, id: &str) -> Option<ConnectionHealth> {
+        let record = self.store.load(&Key::Health(id.into())).await.unwrap();
+        record.map(|record| record.decode().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn siblings_that_no_node_told_rest_too() {
+    let mut world = World::new(Authority::Sole, &[]);
+    world.clock.advance(5);
+    let now = world.store.now();
+    // `b` and `new` are in the configuration of another node only.
+    let of_one = observed("203.0.113.7", now, &["a"]);
+    let of_other = observed("203.0.113.7", now, &["b", "new", "ended"]);
+    world.put(Key::Egress("one".into()), &of_one, None).await;
+    world.put(Key::Egress("two".into()), &of_other, None).await;
+    let moved = observed("203.0.113.8", now, &["moved"]);
+    world.put(Key::Egress("three".into()), &moved, None).await;
+    world.put(Key::Health("a".into()), &limited(), None).await;
+    let b = ConnectionHealth {
+        backoff_level: 2,
+        cooldown_until: Some(now.minus(1)),
+        last_cooldown_ms: 6_000,
+        ..ConnectionHealth::default()
+    };
+    world.put(Key::Health("b".into()), &b, None).await;
+    let ended = ConnectionHealth {
+        terminal: Some(TerminalState {
+            kind: Terminal::Banned,
+            sub_reason: None,
+            at: T0,
+        }),
+        ..ConnectionHealth::default()
+    };
+    world.put(Key::Health("ended".into()), &ended, None).await;
+    world.turns().await.unwrap();
+    for (id, level) in [("b", 2), ("new", 0)] {
+        let health = world.health(id).await.unwrap();
+        assert_eq!(health.cooldown_until, Some(T0.plus(60_000)), "{id}");
+        assert_eq!(health.backoff_level, level, "{id}");
+        assert_eq!(health.last_error.unwrap().status, 429, "{id}");
+    }
+    assert_eq!(world.health("ended").await, Some(ended));
+    assert_eq!(world.health("moved").await, None);
+    assert_eq!(world.metrics.rested.get(), 2);
+    // Nothing is left to do, now or when its time is over.
+    world.turns().await.unwrap();
+    world.clock.advance(60_000);
+    world.turns().await.unwrap();
+    assert_eq!(world.metrics.rested.get(), 2);
+}
+
+#[tokio::test]
+async fn a_sibling_that_was_reset_is_not_rested_again() {
+    let mut world = World::new(Authority::Sole, &[]);
+    let seen = observed("203.0.113.7", T0, &["a", "b"]);
+    world.put(Key::Egress("one".into()), &seen, None).await;
+    world.put(Key::Health("a".into()), &limited(), None).await;
+    let reset = ConnectionHealth {
+        renewed_at: Some(T0.plus(1)),
+        settled_at: Some(T0.plus(1)),
+        ..ConnectionHealth::default()
+    };
+    world.put(Key::Health("b".into()), &reset, None).await;
+    world.clock.advance(5);
+    world.turns().await.unwrap();
+    assert_eq!(world.health("b").await, Some(reset));
+}
+
+#[tokio::test]
+async fn what_a_node_saw_is_forgotten_after_its_time() {
+    let mut world = World::new(Authority::Sole, &[]);
+    let seen = observed("203.0.113.7", T0, &["a"]);
+    let key = Key::Egress("gone".into());
+    world.put(key.clone(), &seen, None).await;
+    world.clock.advance(seen.keep_ms - 1);
+    world.turns().await.unwrap();
+    assert!(world.store.load(&key).await.unwrap().is_some());
+    world.clock.advance(1);
+    world.turns().await.unwrap();
+    assert!(world.store.load(&key).await.unwrap().is_none());
 }

@@ -3,6 +3,7 @@
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, BreakerRules, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::gate::{GateEvent, GateOutcome, GateRules, ProviderGate};
+use shared_proto::egress::Observations;
 use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
@@ -67,7 +68,10 @@ impl Machine for ConnectionHealth {
         match event {
             health::HealthEvent::Failed { .. }
             | health::HealthEvent::Succeeded { .. }
-            | health::HealthEvent::Retried { .. } => true,
+            | health::HealthEvent::Retried { .. }
+            | health::HealthEvent::LimitedAt { .. }
+            | health::HealthEvent::SiblingLimited(_)
+            => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }
@@ -103,6 +107,34 @@ impl Machine for ModelLockouts {
             // It halves each time, or forgets what was counted since.
             LockoutEvent::Succeeded { halve: true, .. } | LockoutEvent::Clear { .. } => false,
         }
+    }
+}
+
+/// What a node saw replaces what it saw before.
+impl Machine for Observations {
+    type Event = Self;
+    type Rules = ();
+    type Outcome = ();
+
+    fn apply(&self, event: &Self, _: Millis, (): &()) -> Applied<Self> {
+        Applied {
+            changed: event != self,
+            state: event.clone(),
+            outcome: (),
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        // Every reader judges by the clock what is too old.
+        None
+    }
+
+    fn on_found(&self, (): &()) -> Option<Self> {
+        None
+    }
+
+    fn may_repeat(_: &Self) -> bool {
+        true
     }
 }
 

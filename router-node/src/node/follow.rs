@@ -92,6 +92,7 @@ impl Directory {
             | Key::Bound(_)
             | Key::Pin(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Settings
             | Key::Other(_) => {}
@@ -131,6 +132,7 @@ impl Directory {
                 | Key::Bound(_)
                 | Key::Pin(_)
                 | Key::Refresh(_)
+                | Key::Egress(_)
                 | Key::Leader
                 | Key::Settings
                 | Key::Other(_) => {}
@@ -226,6 +228,7 @@ impl Follower {
         *failures = 0;
         if !self.node.following.follows.swap(true, Ordering::Relaxed) {
             self.directory.store_is_back();
+            self.node.egress.store_is_back();
         }
         let node = Arc::clone(&self.node);
         loop {
@@ -249,6 +252,8 @@ impl Follower {
                 self.node.following.led(Some(record))
             }
             Logged::Deleted { key, .. } if *key == Key::Leader => self.node.following.led(None),
+            // Told again and again, and mostly the same.
+            Logged::Put(record) if matches!(record.key, Key::Egress(_)) => false,
             Logged::Put(_) | Logged::Deleted { .. } | Logged::Unreadable(_) => true,
         };
         let (key, stored, at) = match &entry.change {
@@ -278,6 +283,13 @@ impl Follower {
                 if let Stored::Record(record) = stored {
                     self.node.settings.tell(Told::Changed(record)).await;
                 }
+            }
+            Some(Key::Egress(name)) => {
+                let reading = None;
+                self.node
+                    .egress
+                    .tell(&name, Heard { stored, reading })
+                    .await;
             }
             Some(key) => {
                 let reading = None;
@@ -341,6 +353,8 @@ impl Follower {
             Some(Stored::Nothing(_)) | None => Told::Found(None),
         };
         self.node.settings.tell(saved).await;
+        let seen = addresses(&mut held);
+        self.node.egress.tell_all(seen, Some(reading)).await;
         let keys = self.directory.0.borrow().keys();
         for key in keys {
             let stored = held.remove(&key).unwrap_or(Stored::Nothing(None));
@@ -373,6 +387,19 @@ impl Follower {
             Spelled::Malformed | Spelled::Elsewhere => None,
         }
     }
+}
+
+/// Takes out what nodes saw of addresses.
+fn addresses(held: &mut HashMap<Key, Stored>) -> Vec<(Arc<str>, Stored)> {
+    let taken = held.extract_if(|key, _| matches!(key, Key::Egress(_)));
+    let named = taken.map(|(key, stored)| {
+        if let Key::Egress(node) = key {
+            Some((node, stored))
+        } else {
+            None
+        }
+    });
+    named.flatten().collect()
 }
 
 fn late() -> Unreachable {

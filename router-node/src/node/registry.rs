@@ -26,6 +26,7 @@ use shared_proto::mirror::{LoadError, Snapshot};
 use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
+use crate::egress::Egress;
 use crate::routing::{
     Cells, ProviderSlot, PublishBreaker, PublishGate, PublishHealth, PublishLockouts, Routing, Slot,
 };
@@ -99,6 +100,18 @@ impl Found {
 }
 
 impl Found {
+    /// What nodes saw of addresses.
+    fn addresses(self) -> Vec<(Arc<str>, Stored)> {
+        let records = self.records.into_values();
+        let named = records.map(|record| {
+            let Key::Egress(node) = &record.key else {
+                return None;
+            };
+            Some((Arc::clone(node), Stored::Record(record)))
+        });
+        named.flatten().collect()
+    }
+
     /// The same as it is told to who refreshes tokens.
     fn take_stored(&mut self, key: &Key) -> Stored {
         match self.records.remove(key) {
@@ -133,9 +146,15 @@ impl Registry {
     }
 
     /// Starts the owners of the first configuration.
-    pub(super) fn start(&mut self, routing: &Routing) {
+    pub(super) async fn start(&mut self, routing: &Routing, egress: &Egress) {
         self.apply(routing);
-        self.found = None;
+        let key = egress.key();
+        let held = self.found.as_mut().map(|found| found.take(&key));
+        let shared = self.shared.clone();
+        egress.own(|publish| Owner::start(key, held, (), publish, shared));
+        if let Some(found) = self.found.take() {
+            egress.tell_all(found.addresses(), None).await;
+        }
     }
 
     /// Takes over a changed configuration: starts owners for what is new in

@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::cluster::ClusterMetrics;
+use super::egress::EgressMetrics;
 use super::leases::LeaseMetrics;
 use super::slots::{PinMetrics, SlotMetrics};
 use super::tokens::TokenMetrics;
@@ -82,6 +83,7 @@ pub(crate) struct Metrics {
     pub(crate) pins: PinMetrics,
     pub(crate) tokens: TokenMetrics,
     pub(crate) trials: TrialMetrics,
+    pub(crate) egress: EgressMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -118,6 +120,7 @@ impl Metrics {
             pins: PinMetrics::default(),
             tokens: TokenMetrics::default(),
             trials: TrialMetrics::default(),
+            egress: EgressMetrics::default(),
         };
         metrics.register();
         // There from the start, so that the first one is seen to be more than none.
@@ -222,6 +225,7 @@ impl Metrics {
         self.pins.register(r);
         self.tokens.register(r);
         self.trials.register(r);
+        self.egress.register(r);
     }
 
     /// Counts a finished request.

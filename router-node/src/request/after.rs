@@ -18,6 +18,7 @@ use super::dispatch::{Call, Failed, Whole};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use super::refuse;
+use super::siblings;
 use super::trace::{Attempt, Outcome, Trace, millis};
 use super::transition::{self, Durable, Events};
 use crate::http::reply::ClientError;
@@ -169,6 +170,7 @@ impl After {
             reason: None,
             failure: None,
             cooled_until: None,
+            shared: None,
         }
     }
 
@@ -182,15 +184,13 @@ impl After {
     ) {
         self.settled = true;
         let failure = &failed.failure;
-        let events = Events::failed(
-            &self.candidate,
-            self.began,
-            failure,
-            next_is_same_provider,
-            self.probe,
-        );
+        let events = self.events(failure, next_is_same_provider);
         events.tell(&self.candidate, durable).await;
         let slot = &self.candidate.slot;
+        let Admitted {
+            routing, worker, ..
+        } = &*self.request;
+        let shared = siblings::rest(&worker.node, routing, (&**slot, failure), durable).await;
         let until = if failure.blame == Blame::Model {
             slot.locked(&self.candidate.model, self.request.worker.now())
         } else {
@@ -202,6 +202,7 @@ impl After {
             reason: Some(failure.reason),
             failure: Some(failure.clone()),
             cooled_until: until.map(Millis::to_rfc3339),
+            shared,
             ..self.attempt()
         };
         self.end_span(&attempt);
@@ -260,7 +261,7 @@ impl After {
             trace.finish(Outcome::Success);
         }
         let events = Events::succeeded(&self.candidate, self.began, self.probe);
-        (!events.is_empty()).then(|| self.telling(events))
+        (!events.is_empty()).then(|| self.telling(events, None))
     }
 
     /// The stream broke after its commit point. What is returned has to be
@@ -273,9 +274,8 @@ impl After {
         credential::unsettled(&self.candidate.slot, &mut failure);
         // Output has gone out: nobody else may take over.
         failure.fallback = false;
-        let events = Events::failed(&self.candidate, self.began, &failure, false, self.probe);
-        let events = events.after_output();
-        let telling = self.telling(events);
+        let events = self.events(&failure, false).after_output();
+        let telling = self.telling(events, Some(failure.clone()));
         let attempt = Attempt {
             outcome: "failed",
             status: Some(live.answer().status),
@@ -321,11 +321,31 @@ impl After {
         }
     }
 
-    fn telling(&self, events: Events) -> Telling {
+    /// What a failure shows, where the connection is known to leave.
+    fn events(&self, failure: &Failure, next_is_same_provider: bool) -> Events {
+        let node = &self.request.worker.node;
+        let exit = node.egress.exit(&self.candidate.slot, node.now());
+        let charged = failure.blame == Blame::EgressIp;
+        Events::failed(
+            &self.candidate,
+            self.began,
+            (failure, exit.filter(|_| charged)),
+            next_is_same_provider,
+            self.probe,
+        )
+    }
+
+    fn telling(&self, events: Events, failure: Option<Failure>) -> Telling {
         let candidate = self.candidate.clone();
+        let request = Rc::clone(&self.request);
         Box::pin(async move {
             let mut durable = Durable::default();
             events.tell(&candidate, &mut durable).await;
+            if let Some(failure) = &failure {
+                let node = &request.worker.node;
+                let of = (&*candidate.slot, failure);
+                siblings::rest(node, &request.routing, of, &mut durable).await;
+            }
             durable.settle().await;
         })
     }

@@ -14,6 +14,7 @@ use shared_proto::answer;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
 use shared_proto::config::Config;
+use shared_proto::egress;
 use shared_proto::failure::Failure;
 use shared_proto::hint;
 use shared_proto::lockout;
@@ -28,11 +29,12 @@ use super::facts::Facts;
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use super::unsent::{transport, unsent};
+use crate::egress::Egress;
 use crate::http::headers;
 use crate::simulated;
 use crate::timer::{after, limit};
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
-use crate::upstream::{Clients, SendError};
+use crate::upstream::{Clients, ProxyFault, SendError};
 
 /// Bytes of an error's body that are read for the classifier.
 const ERROR_BODY: usize = 64 * 1024;
@@ -51,6 +53,7 @@ pub(crate) struct Call<'a> {
     clients: &'a Clients,
     /// The longest that a whole answer is waited for, whatever the provider's timers say.
     most: Duration,
+    egress: &'a Egress,
 }
 
 /// An upstream's success.
@@ -90,6 +93,7 @@ impl<'a> Call<'a> {
             config: &request.routing.config,
             clients: &request.worker.clients,
             most: Duration::MAX,
+            egress: &request.worker.node.egress,
         }
     }
 
@@ -180,7 +184,7 @@ impl<'a> Call<'a> {
         let sending = self
             .clients
             .send(request, proxy, (timeouts.connect_ms, head))
-            .map_err(|_| SendError::ProxyUnreachable)?;
+            .map_err(|_| SendError::Proxy(ProxyFault::Unreachable))?;
         sending.head().await
     }
 
@@ -222,11 +226,19 @@ impl<'a> Call<'a> {
             in_stream: (200..300).contains(&answer.status),
         };
         let rules = self.rules(candidate);
-        let failure = classify::classify(&error, &rules, now);
         let slot = &candidate.slot;
-        let never_cools = slot.connection.disable_cooling && slot.per_model_quota;
-        let failure = lockout::charged(failure, &settings.model_lockout, never_cools);
-        candidate.slot.redact(failure)
+        let failure = classify::classify(&error, &rules, now);
+        let of_address = if slot.egress_family.is_some() {
+            let known = self.egress.exit(slot, now).is_some();
+            egress::charged(failure, &error, &rules, (known, now))
+        } else {
+            Err(failure)
+        };
+        let failure = of_address.unwrap_or_else(|failure| {
+            let never_cools = slot.connection.disable_cooling && slot.per_model_quota;
+            lockout::charged(failure, &settings.model_lockout, never_cools)
+        });
+        slot.redact(failure)
     }
 
     fn rules<'r>(&'r self, candidate: &'r Candidate) -> ClassifyRules<'r> {

@@ -15,6 +15,7 @@ use shared_proto::protocol::Protocol;
 use shared_proto::stream::Usage;
 use tokio::time::Instant;
 
+use super::siblings::Shared;
 use crate::http::reply::ClientError;
 use crate::observe::{Observer, RequestSpan};
 
@@ -44,6 +45,9 @@ pub(crate) struct Attempt {
     /// Until when the connection rests because of it, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cooled_until: Option<String>,
+    /// Who else rests, where it was a limit of the address that it left by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shared: Option<Shared>,
 }
 
 /// A candidate that was not tried.
@@ -68,7 +72,10 @@ pub(crate) struct Excluded {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes the field by reference"
 )]
-fn rfc3339_of<S: serde::Serializer>(at: &Millis, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn rfc3339_of<S: serde::Serializer>(
+    at: &Millis,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     at.to_rfc3339().serialize(serializer)
 }
 

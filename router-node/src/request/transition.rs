@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
+use shared_proto::egress::Exit;
 use shared_proto::failure::{Blame, Cooldown, Failure};
 use shared_proto::gate::{self, GateEvent};
 use shared_proto::health::HealthEvent;
@@ -17,7 +18,7 @@ use super::pick::Candidate;
 use crate::actor::owner::{Report, report};
 
 /// An owner that takes longer than this to answer is not waited for.
-const OWNER_DEADLINE: Duration = Duration::from_millis(250);
+pub(super) const OWNER_DEADLINE: Duration = Duration::from_millis(250);
 
 /// Changes that are on their way to the mirror.
 #[derive(Default)]
@@ -51,12 +52,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// A failure. In a combo whose next target is at the same provider, that
-    /// one tells the breaker.
+    /// A failure, and where the connection leaves if it is a limit there. In a
+    /// combo whose next target is at the same provider, that one tells the
+    /// breaker.
     pub(crate) fn failed(
         candidate: &Candidate,
         began: Millis,
-        failure: &Failure,
+        (failure, exit): (&Failure, Option<Exit>),
         next_is_same_provider: bool,
         probe: Option<u64>,
     ) -> Self {
@@ -67,9 +69,17 @@ impl Events {
                 failure: failure.clone(),
                 after_output: false,
             }),
-            health: Some(HealthEvent::Failed {
-                started_at: began,
-                failure: resting(failure),
+            health: Some(match exit {
+                None => HealthEvent::Failed {
+                    started_at: began,
+                    failure: resting(failure),
+                },
+                Some(exit) => HealthEvent::LimitedAt {
+                    started_at: began,
+                    failure: resting(failure),
+                    exit,
+                    met_by: candidate.slot.connection.id.clone(),
+                },
             }),
             gate: gate_failed(candidate, began, failure),
             breaker: if counts(failure, next_is_same_provider) {
@@ -175,7 +185,9 @@ impl Events {
 /// leaves all of it alone, and the connection that met it rests.
 fn resting(failure: &Failure) -> Failure {
     let mut failure = failure.clone();
-    if failure.blame == Blame::Provider && failure.cooldown != Cooldown::None {
+    let of_provider = failure.blame == Blame::Provider && failure.cooldown != Cooldown::None;
+    // Whoever meets the limit of an address rests for it as for its own.
+    if of_provider || failure.blame == Blame::EgressIp {
         failure.blame = Blame::Connection;
     }
     failure

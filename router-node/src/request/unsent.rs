@@ -3,14 +3,17 @@
 use shared_proto::classify::{self, TransportFailure};
 
 use super::dispatch::Failed;
-use crate::upstream::SendError;
+use crate::upstream::{ProxyFault, SendError};
 
 /// What became of a call that has no answer.
 pub(super) fn unsent(error: SendError) -> Failed {
     let kind = match error {
         SendError::ConnectFailed => TransportFailure::ConnectFailed,
         SendError::ConnectTimeout => TransportFailure::ConnectTimeout,
-        SendError::ProxyUnreachable => TransportFailure::ProxyUnreachable,
+        SendError::Proxy(ProxyFault::Unreachable) => TransportFailure::ProxyUnreachable,
+        SendError::Proxy(ProxyFault::Login) => TransportFailure::ProxyLogin,
+        SendError::Proxy(ProxyFault::Refused) => TransportFailure::ProxyRefused,
+        SendError::Proxy(ProxyFault::Garbage) => TransportFailure::ProxyGarbage,
         SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
         SendError::Stale | SendError::Reset => TransportFailure::Reset,
     };

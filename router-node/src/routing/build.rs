@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, Uri};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use shared_proto::clock::Millis;
 use shared_proto::config::{AuthStyle, Config, Connection, Credential, ErrorRule, Provider};
 use shared_proto::gate::GateRules;
@@ -14,6 +14,7 @@ use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
 use crate::token;
+use crate::upstream::proxy;
 
 use super::{Alarm, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
@@ -96,6 +97,8 @@ fn slots(config: &Config, cells: &mut Cells, on: bool) -> Vec<Arc<Slot>> {
                 lockout_rules: Arc::new(LockoutRules::new(&config.settings, provider)),
                 per_model_quota: per_model_quota(provider, connection),
                 error_rules: error_rules(config, provider),
+                egress_family: egress_family(config, provider, connection),
+                proxy_secrets: proxy_secrets(connection),
                 connection: Arc::clone(connection),
                 provider: Arc::clone(provider),
             }))
@@ -107,6 +110,24 @@ fn per_model_quota(provider: &Provider, connection: &Connection) -> bool {
     let own = connection.provider_specific.get("passthroughModels");
     own.and_then(serde_json::Value::as_bool)
         .unwrap_or(provider.per_model_quota)
+}
+
+/// One that never cools is left out, and one without an address of its own.
+fn egress_family(
+    config: &Config,
+    provider: &Provider,
+    connection: &Connection,
+) -> Option<Arc<str>> {
+    let may_rest = !connection.disable_cooling && !provider.endpoints.simulated;
+    let family = config.settings.egress.family(provider);
+    family.filter(|_| may_rest).map(Arc::from)
+}
+
+fn proxy_secrets(connection: &Connection) -> Vec<SecretString> {
+    let url = connection.proxy_url.as_ref();
+    let secrets = url.map(|url| proxy::secrets(url.expose_secret()));
+    let secrets = secrets.into_iter().flatten();
+    secrets.map(SecretString::from).collect()
 }
 
 /// The operator's rules are found under the provider's own name.

@@ -11,16 +11,13 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use super::proxy::{Proxy, ProxyError, ProxyFault};
 
-/// A proxy URL that can't be used. Says nothing of its user or password.
-#[derive(Debug, thiserror::Error)]
-#[error("the proxy URL is not usable: {0}")]
-pub(crate) struct ProxyError(&'static str);
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The connect timeout passed.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +25,7 @@ pub(crate) struct ProxyError(&'static str);
 pub(super) struct ConnectTimedOut(u64);
 
 /// A transport of any kind.
-trait Transport: Read + Write + Connection + Send + Unpin {}
+pub(super) trait Transport: Read + Write + Connection + Send + Unpin {}
 impl<T: Read + Write + Connection + Send + Unpin> Transport for T {}
 
 /// Whether a connection has served a request before.
@@ -48,7 +45,29 @@ impl Served {
 }
 
 /// A connected transport.
-pub(super) struct Io(Box<dyn Transport>, Served);
+pub(super) struct Io {
+    transport: Box<dyn Transport>,
+    served: Served,
+    /// A proxy reads the requests and wants whole addresses in them.
+    proxied: bool,
+}
+
+impl Io {
+    /// One that nothing was sent on yet.
+    pub(super) fn new(transport: impl Transport + 'static) -> Self {
+        Self {
+            transport: Box::new(transport),
+            served: Served::default(),
+            proxied: false,
+        }
+    }
+
+    /// The same, at whose other end a proxy reads the requests.
+    pub(super) fn read_by_a_proxy(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+}
 
 /// Makes connections along one route.
 #[derive(Clone)]
@@ -60,9 +79,7 @@ pub(super) struct Connector {
 #[derive(Clone)]
 enum Inner {
     Direct(HttpsConnector<HttpConnector>),
-    HttpProxy(HttpsConnector<Tunnel<HttpConnector>>),
-    HttpsProxy(HttpsConnector<Tunnel<HttpsConnector<HttpConnector>>>),
-    Socks(HttpsConnector<SocksV5<HttpConnector>>),
+    Proxied(Box<Proxy>),
 }
 
 impl Connector {
@@ -70,66 +87,29 @@ impl Connector {
     pub(super) fn new(proxy: Option<&str>, connect_ms: u64) -> Result<Self, ProxyError> {
         let inner = match proxy {
             None => Inner::Direct(tls(tcp())),
-            Some(url) => through(url)?,
+            Some(url) => Inner::Proxied(Box::new(Proxy::new(url)?)),
         };
         Ok(Self { inner, connect_ms })
     }
-}
 
-fn through(url: &str) -> Result<Inner, ProxyError> {
-    let (scheme, rest) = url
-        .split_once("://")
-        .ok_or(ProxyError("it has no scheme"))?;
-    let (login, host) = match rest.rsplit_once('@') {
-        Some((login, host)) => (Some(login), host),
-        None => (None, rest),
-    };
-    let host = host.trim_end_matches('/');
-    let uri = |scheme: &str| {
-        Uri::try_from(format!("{scheme}://{host}/"))
-            .map_err(|_| ProxyError("its host is not valid"))
-    };
-    match scheme {
-        "http" => {
-            let tunnel = Tunnel::new(uri("http")?, tcp());
-            Ok(Inner::HttpProxy(tls(with_login(tunnel, login)?)))
+    /// What a request to `to` has to carry for a proxy that reads it.
+    pub(super) fn login_for(&self, to: &Uri) -> Option<&HeaderValue> {
+        match &self.inner {
+            Inner::Direct(_) => None,
+            Inner::Proxied(proxy) => proxy.login_for(to),
         }
-        "https" => {
-            let tunnel = Tunnel::new(uri("https")?, tls(tcp()));
-            Ok(Inner::HttpsProxy(tls(with_login(tunnel, login)?)))
+    }
+
+    /// Whether a proxy reads requests to `to` and may answer them itself.
+    pub(super) fn is_read(&self, to: &Uri) -> bool {
+        match &self.inner {
+            Inner::Direct(_) => false,
+            Inner::Proxied(proxy) => proxy.reads(to),
         }
-        "socks5" | "socks5h" => {
-            let socks = SocksV5::new(uri("http")?, tcp()).local_dns(scheme == "socks5");
-            let socks = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
-                Some((user, password)) => socks.with_auth(decode(user), decode(password)),
-                None => socks,
-            };
-            Ok(Inner::Socks(tls(socks)))
-        }
-        _ => Err(ProxyError("its scheme is not http, https or socks5")),
     }
 }
 
-fn with_login<C>(tunnel: Tunnel<C>, login: Option<&str>) -> Result<Tunnel<C>, ProxyError> {
-    use base64::Engine as _;
-    let Some(login) = login else {
-        return Ok(tunnel);
-    };
-    let encoded = base64::engine::general_purpose::STANDARD.encode(decode(login));
-    let mut value = HeaderValue::try_from(format!("Basic {encoded}"))
-        .map_err(|_| ProxyError("its user or password is not valid"))?;
-    value.set_sensitive(true);
-    Ok(tunnel.with_auth(value))
-}
-
-/// Undoes percent-encoding; what is not valid stays as it is.
-fn decode(text: &str) -> String {
-    percent_encoding::percent_decode_str(text)
-        .decode_utf8_lossy()
-        .into_owned()
-}
-
-fn tcp() -> HttpConnector {
+pub(super) fn tcp() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -138,6 +118,15 @@ fn tcp() -> HttpConnector {
     connector.set_keepalive_interval(Some(Duration::from_secs(20)));
     connector.set_keepalive_retries(Some(3));
     connector
+}
+
+/// TLS as servers of HTTP/1.1 understand it, such as proxies.
+pub(super) fn tls_for_http1<C>(inner: C) -> HttpsConnector<C> {
+    hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config((*tls_config()).clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(inner)
 }
 
 fn tls<C>(inner: C) -> HttpsConnector<C> {
@@ -186,38 +175,80 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting: Self::Future = match &mut self.inner {
-            Inner::Direct(c) => boxed(c.call(to)),
-            Inner::HttpProxy(c) => boxed(c.call(to)),
-            Inner::HttpsProxy(c) => boxed(c.call(to)),
-            Inner::Socks(c) => boxed(c.call(to)),
-        };
         let limit = self.connect_ms;
-        if limit == 0 {
-            return connecting;
+        match &mut self.inner {
+            Inner::Direct(connector) => {
+                let connecting = connector.call(to);
+                Box::pin(async move {
+                    let within = within(limit, connecting).await;
+                    let transport = within.ok_or(ConnectTimedOut(limit))??;
+                    Ok(Io::new(transport))
+                })
+            }
+            Inner::Proxied(proxy) => {
+                let connecting = proxy.connect(&to);
+                Box::pin(async move {
+                    let began = Instant::now();
+                    let stands = within(limit, connecting).await;
+                    let io = stands.ok_or(ProxyFault::Unreachable)??;
+                    // What is left of the time is the upstream's.
+                    let left = match limit {
+                        0 => 0,
+                        limit => limit.saturating_sub(millis(began)).max(1),
+                    };
+                    let secured = within(left, secured(io, to)).await;
+                    secured.ok_or(ConnectTimedOut(limit))?
+                })
+            }
         }
-        Box::pin(async move {
-            tokio::time::timeout(Duration::from_millis(limit), connecting)
-                .await
-                .map_err(|_| Box::new(ConnectTimedOut(limit)) as BoxError)?
-        })
     }
 }
 
-fn boxed<T>(
-    connecting: impl Future<Output = Result<T, BoxError>> + Send + 'static,
-) -> Pin<Box<dyn Future<Output = Result<Io, BoxError>> + Send>>
-where
-    T: Transport + 'static,
-{
-    Box::pin(async move { Ok(Io(Box::new(connecting.await?), Served::default())) })
+/// What `work` gives within `limit` ms; 0 never gives up.
+async fn within<T>(limit: u64, work: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        0 => Some(work.await),
+        limit => timeout(Duration::from_millis(limit), work).await.ok(),
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// TLS with the upstream of `to` over what leads there, where its URL says so.
+async fn secured(io: Io, to: Uri) -> Result<Io, BoxError> {
+    if to.scheme() != Some(&http::uri::Scheme::HTTPS) {
+        return Ok(io);
+    }
+    let secured = tls(Standing(Some(io))).call(to).await?;
+    Ok(Io::new(secured))
+}
+
+/// A connection that stands already, as a connector.
+struct Standing(Option<Io>);
+
+impl Service<Uri> for Standing {
+    type Response = Io;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Io, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let once = || BoxError::from("a connection is used once");
+        std::future::ready(self.0.take().ok_or_else(once))
+    }
 }
 
 // === impl Io ===
 
 impl Connection for Io {
     fn connected(&self) -> Connected {
-        self.0.connected().extra(self.1.clone())
+        let connected = self.transport.connected().extra(self.served.clone());
+        connected.proxy(self.proxied)
     }
 }
 
@@ -227,7 +258,7 @@ impl Read for Io {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, buf)
+        Pin::new(&mut *self.transport).poll_read(cx, buf)
     }
 }
 
@@ -237,19 +268,19 @@ impl Write for Io {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, buf)
+        Pin::new(&mut *self.transport).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
+        Pin::new(&mut *self.transport).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
+        Pin::new(&mut *self.transport).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.transport.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -257,6 +288,6 @@ impl Write for Io {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write_vectored(cx, bufs)
+        Pin::new(&mut *self.transport).poll_write_vectored(cx, bufs)
     }
 }

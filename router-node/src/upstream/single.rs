@@ -7,7 +7,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
 use super::connector::Connector;
-use super::{Body, ProxyError};
+use super::{Body, ProxyError, shown_to_a_proxy};
 
 /// Why a single call failed; the words name neither address nor content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +21,10 @@ pub(crate) enum CallError {
 }
 
 /// A client without a pool.
-pub(crate) struct Single(Client<Connector, Body>);
+pub(crate) struct Single {
+    client: Client<Connector, Body>,
+    connector: Connector,
+}
 
 impl std::fmt::Debug for Single {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -40,8 +43,8 @@ impl Single {
         let connector = Connector::new(proxy, connect_ms)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
-            .build(connector);
-        Ok(Self(client))
+            .build(connector.clone());
+        Ok(Self { client, connector })
     }
 
     /// One call and its answer, of at most `max` bytes. It has no time limit of its own.
@@ -50,7 +53,9 @@ impl Single {
         request: http::Request<Bytes>,
         max: usize,
     ) -> Result<http::Response<Bytes>, CallError> {
-        let sent = self.0.request(request.map(Body::whole)).await;
+        let mut request = request.map(Body::whole);
+        shown_to_a_proxy(&mut request, &self.connector);
+        let sent = self.client.request(request).await;
         let (head, body) = sent
             .map_err(|error| {
                 if error.is_connect() {

@@ -59,6 +59,9 @@ pub(super) enum Rest {
     None,
 }
 
+/// The rule's id of whatever an operator said.
+pub(super) const OPERATOR_RULE: &str = "operator-rule";
+
 const OPENCODE: &[&str] = &["opencode", "opencode-go", "opencode-cli", "opencode-zen"];
 
 pub(super) const QUIRKS: &[Quirk] = &[
@@ -213,6 +216,11 @@ pub(super) const QUIRKS: &[Quirk] = &[
     },
 ];
 
+/// Whether `rule` is one of [`QUIRKS`].
+pub(super) fn is_own(rule: &str) -> bool {
+    QUIRKS.iter().any(|quirk| quirk.id == rule)
+}
+
 /// The first of [`QUIRKS`] that fits. `full_text` opens the whole text to them.
 pub(super) fn matching(case: &Case<'_>, full_text: bool) -> Option<&'static Quirk> {
     let provider = case.error.answer.provider;
@@ -289,7 +297,7 @@ pub(super) fn operator(case: &Case<'_>) -> Option<Verdict> {
     if is_banned(case) {
         return None;
     }
-    let verdict = Verdict::new("operator-rule", rule.reason, rule.scope.blame());
+    let verdict = Verdict::new(OPERATOR_RULE, rule.reason, rule.scope.blame());
     let verdict = match rule.cooldown_ms {
         Some(ms) => verdict.for_exactly_ms(ms),
         None => verdict,

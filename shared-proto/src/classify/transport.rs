@@ -24,11 +24,17 @@ pub enum TransportFailure {
     TotalTimeout,
     /// The connection's proxy can't be reached.
     ProxyUnreachable,
+    /// The connection's proxy asks for a user and password, or for others.
+    ProxyLogin,
+    /// The connection's proxy does not lead to the upstream.
+    ProxyRefused,
+    /// What should be the connection's proxy does not speak like one.
+    ProxyGarbage,
 }
 
 impl TransportFailure {
     /// Every one of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::HeadersTimeout,
@@ -38,6 +44,9 @@ impl TransportFailure {
         Self::Reset,
         Self::TotalTimeout,
         Self::ProxyUnreachable,
+        Self::ProxyLogin,
+        Self::ProxyRefused,
+        Self::ProxyGarbage,
     ];
 
     /// The word used in traces, logs and metric labels.
@@ -52,6 +61,9 @@ impl TransportFailure {
             Self::Reset => "reset",
             Self::TotalTimeout => "total_timeout",
             Self::ProxyUnreachable => "proxy_unreachable",
+            Self::ProxyLogin => "proxy_login",
+            Self::ProxyRefused => "proxy_refused",
+            Self::ProxyGarbage => "proxy_garbage",
         }
     }
 }
@@ -103,7 +115,8 @@ impl BadAnswer {
 
 /// What a failure below HTTP means. The account is left alone for a step of
 /// its ladder; the provider's breaker counts what an unreachable or broken
-/// or mute provider does, and not that we were tired of a slow answer.
+/// or mute provider does, and not that we were tired of a slow answer or that
+/// a proxy is set up wrongly.
 pub fn transport_failure(kind: TransportFailure) -> Failure {
     use TransportFailure as T;
     let (status, counts, message) = match kind {
@@ -115,7 +128,26 @@ pub fn transport_failure(kind: TransportFailure) -> Failure {
         T::ProgressIdle => (504, false, "the upstream stopped making progress"),
         T::Reset => (502, true, "the upstream cut the connection"),
         T::TotalTimeout => (504, false, "the upstream took too long"),
-        T::ProxyUnreachable => (502, true, "the connection's proxy could not be reached"),
+        T::ProxyUnreachable => (
+            502,
+            true,
+            "the connection's proxy (proxyUrl) could not be reached",
+        ),
+        T::ProxyLogin => (
+            502,
+            false,
+            "the connection's proxy (proxyUrl) asks for a user and password, or for others",
+        ),
+        T::ProxyRefused => (
+            502,
+            false,
+            "the connection's proxy (proxyUrl) did not lead to the upstream",
+        ),
+        T::ProxyGarbage => (
+            502,
+            false,
+            "the connection's proxy (proxyUrl) did not answer like a proxy of its kind",
+        ),
     };
     broken((status, counts), Blame::Connection, kind.as_str(), message)
 }

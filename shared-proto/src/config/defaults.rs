@@ -8,8 +8,9 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    ProviderCooldown, ProviderWindow, QueueRules, Settings, Timeouts, WaitForCooldown,
+    ConnectionCooldown, DailyReset, EgressRules, HintBounds, ModelLockout, PerProfile,
+    ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules, Settings, Timeouts,
+    WaitForCooldown,
 };
 
 /// One day, ms.
@@ -69,6 +70,7 @@ impl Default for Settings {
             queue: QueueRules::default(),
             expired_retry: RetryRules::default(),
             provider_cooldown: ProviderCooldown::default(),
+            egress: EgressRules::default(),
         }
     }
 }

@@ -13,11 +13,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 mod gates;
+mod egress;
 mod rules;
 mod settings;
 mod words;
 
 pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
+pub(crate) use egress::Egress;
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
@@ -153,8 +155,7 @@ pub(crate) struct Provider {
     /// Hour there at which it begins anew. Default 0.
     #[schemars(range(min = 0, max = 23))]
     pub(crate) daily_quota_reset_hour: Option<u64>,
-    /// Name of the family whose limits count per egress address. Empty: none.
-    #[schemars(extend("x-notYet" = true))]
+    /// Name of the family whose limits count by the address that connections leave by. Empty: none.
     pub(crate) egress_bucket_family: Option<String>,
 }
 
@@ -225,7 +226,8 @@ pub(crate) struct Connection {
     /// Requests at a time over the whole cluster. 0: no limit.
     #[schemars(range(min = 0, max = 100_000))]
     pub(crate) max_concurrent: Option<u64>,
-    /// Proxy of its upstream calls: http://, https:// or socks5://.
+    /// Proxy of its upstream calls: http://, https://, socks5:// (names are resolved here) or socks5h://
+    /// (there), with `user:password@` where it asks for one.
     pub(crate) proxy_url: Option<Secret>,
     /// Failures never cool it; terminal states still apply. Default false.
     pub(crate) disable_cooling: Option<bool>,

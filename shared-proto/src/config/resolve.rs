@@ -18,6 +18,7 @@ use super::{Config, Connection, Coordinator};
 
 mod combo;
 mod connection;
+mod egress;
 mod environment;
 mod gates;
 mod key;
@@ -57,6 +58,7 @@ pub(super) fn config(
     }
     let settings = settings::resolve(file.settings.unwrap_or_default(), context);
     let mut providers = provider::resolve(file.providers.as_deref().unwrap_or_default(), context);
+    egress::check(&settings.egress, &providers, context);
     let (mut connections, found) = if configured {
         let given = file.connections.as_deref().unwrap_or_default();
         (

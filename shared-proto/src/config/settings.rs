@@ -1,6 +1,6 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DailyReset, Provider};
 use crate::failure::{Profile, Reason, RuleScope};
@@ -43,6 +43,8 @@ pub struct Settings {
     pub expired_retry: RetryRules,
     /// The gate in front of providers and connections that combos fail on.
     pub provider_cooldown: ProviderCooldown,
+    /// Whose limits count by address, and how addresses are found out.
+    pub egress: EgressRules,
 }
 
 /// When combos pass over a provider, or a connection, that failed.
@@ -67,6 +69,49 @@ pub struct ProviderWindow {
     pub window_ms: u64,
     /// How long it rests after the last of them, ms.
     pub cooldown_ms: u64,
+
+/// Whose limits count by the address that connections leave by, and how that
+/// is found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressRules {
+    /// Answers with the address that asks it.
+    pub echo_url: String,
+    /// How long an answer counts, or that there was none, ms.
+    pub cache_ms: u64,
+    /// How long an answer may take, ms.
+    pub timeout_ms: u64,
+    /// How long the last known address counts, ms; at most a day.
+    pub max_age_ms: u64,
+    /// Whose limits, in lower case; `None` leaves it to the providers' own families.
+    pub lock_providers: Option<BTreeSet<String>>,
+}
+
+/// The family of those that an operator lists.
+const LISTED: &str = "listed";
+
+impl EgressRules {
+    /// The family in which limits of `provider` count by address, if they do.
+    pub fn family<'a>(&self, provider: &'a Provider) -> Option<&'a str> {
+        match &self.lock_providers {
+            None => provider.egress_bucket_family.as_deref(),
+            Some(listed) => {
+                let name = provider.id.as_str().to_lowercase();
+                listed.contains(&name).then_some(LISTED)
+            }
+        }
+    }
+}
+
+impl Default for EgressRules {
+    fn default() -> Self {
+        Self {
+            echo_url: "https://api64.ipify.org?format=json".to_owned(),
+            cache_ms: 300_000,
+            timeout_ms: 6_000,
+            max_age_ms: 86_400_000,
+            lock_providers: None,
+        }
+    }
 }
 
 /// How a request waits for a slot of a connection with `maxConcurrent`.

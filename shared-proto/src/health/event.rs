@@ -1,8 +1,10 @@
 //! What happens to a connection, and what comes of it.
 
 use crate::clock::Millis;
+use crate::egress::{Exit, Limit};
 use crate::failure::{Failure, Terminal};
 use crate::health::ConnectionHealth;
+use crate::id::ConnectionId;
 
 /// Something that happened to the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +16,19 @@ pub enum HealthEvent {
         /// What the classifier made of it.
         failure: Failure,
     },
+    /// An attempt met a limit of the address it left from.
+    LimitedAt {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+        /// What the classifier made of it, charged to the connection.
+        failure: Failure,
+        /// Where it left.
+        exit: Exit,
+        /// This connection.
+        met_by: ConnectionId,
+    },
+    /// Another connection met a limit of the address that this one leaves by.
+    SiblingLimited(Limit),
     /// An attempt succeeded.
     Succeeded {
         /// When the attempt was dispatched to this connection.

@@ -257,6 +257,7 @@ impl<'k> Subject<'k> {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Egress(_)
             | Key::Leader
             | Key::Settings
             | Key::Other(_) => None,

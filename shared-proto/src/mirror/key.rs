@@ -37,6 +37,9 @@ pub const LEADER: &str = "leader";
 /// The kind of the record of saved settings.
 pub const SETTINGS: &str = "settings";
 
+/// The kind of the record of the addresses that a node saw connections leave by.
+pub const EGRESS: &str = "egress";
+
 /// The one id of the leader's kind.
 const LEADER_ID: &str = "coordinator";
 /// The one id of the settings' kind.
@@ -70,6 +73,8 @@ pub enum Key {
     Leader,
     /// What was saved of the settings.
     Settings,
+    /// By which addresses connections leave, as the node of this name saw it.
+    Egress(Arc<str>),
     /// A kind that this version does not know; carried as it is.
     Other(OtherKey),
 }
@@ -104,6 +109,7 @@ impl Key {
                 | LEADER
                 | SETTINGS
                 | GATE
+                | EGRESS
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -134,6 +140,7 @@ impl Key {
             Self::Refresh(_) => REFRESH,
             Self::Leader => LEADER,
             Self::Settings => SETTINGS,
+            Self::Egress(_) => EGRESS,
             Self::Other(other) => &other.kind,
         }
     }
@@ -146,7 +153,7 @@ impl Key {
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
             Self::Breaker(id) | Self::Gate(id) => escape(id.as_str()),
-            Self::Lease(hash) | Self::Pin(hash) => escape(hash),
+            Self::Lease(name) | Self::Pin(name) | Self::Egress(name) => escape(name),
             Self::Leader => LEADER_ID.to_owned(),
             Self::Settings => SETTINGS_ID.to_owned(),
             Self::Other(other) => other.spelled_id.to_string(),
@@ -241,6 +248,7 @@ impl Keyspace {
             PIN => unescape(id).map(|id| Key::Pin(id.into())),
             TOKEN => unescape(id).map(|id| Key::Token(ConnectionId::new(id))),
             REFRESH => unescape(id).map(|id| Key::Refresh(ConnectionId::new(id))),
+            EGRESS => unescape(id).map(|id| Key::Egress(id.into())),
             LEADER => (id == LEADER_ID).then_some(Key::Leader),
             SETTINGS => (id == SETTINGS_ID).then_some(Key::Settings),
             _ => Key::other_spelled(kind, id),

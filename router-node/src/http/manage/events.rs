@@ -129,6 +129,7 @@ fn named(key: &Key) -> (&str, Option<&str>) {
         Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Settings | Key::Other(_) => {
             (key.kind(), None)
         }
+        Key::Egress(node) => (key.kind(), Some(&**node)),
     }
 }
 
@@ -154,6 +155,7 @@ fn changed(record: &Record, now: Millis) -> Value {
         | Key::Pin(_)
         | Key::Token(_)
         | Key::Refresh(_)
+        | Key::Egress(_)
         | Key::Leader
         | Key::Other(_) => json!({"expiresAt": record.expires_at.map(Millis::to_rfc3339)}),
     }

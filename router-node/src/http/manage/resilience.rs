@@ -1,5 +1,7 @@
 //! Which connections may be used now, and the operator's resets.
 
+use std::net::IpAddr;
+
 use actix_web::{HttpResponse, web};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,7 +65,13 @@ pub(super) async fn connections(
                 .node
                 .leases
                 .is_leased(&slot.connection.id, now);
-            Some(row(slot, provider, (leased, now), rules))
+            let known = manager.worker.node.egress.address(&slot.connection.id, now);
+            let beside = Beside {
+                leased,
+                egress_ip: known.filter(|_| slot.egress_family.is_some()),
+                rules,
+            };
+            Some(row(slot, provider, &beside, now))
         })
         .collect();
     manager.json(json!({
@@ -82,11 +90,18 @@ pub(super) fn connection_status(slot: &Slot, provider: &ProviderSlot, now: Milli
     }
 }
 
+/// What a row says that the connection's own state does not.
+struct Beside<'a> {
+    leased: bool,
+    egress_ip: Option<IpAddr>,
+    rules: &'a RetryRules,
+}
+
 fn row(
     slot: &Slot,
     provider: &ProviderSlot,
-    (leased, now): (bool, Millis),
-    rules: &RetryRules,
+    beside: &Beside<'_>,
+    now: Millis,
 ) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
@@ -96,21 +111,21 @@ fn row(
         "provider": slot.provider.id,
         "priority": slot.connection.priority,
         "connectionStatus": status,
-        "isActive": !health.auto_disabled && health.retry(rules) != Retry::Over,
+        "isActive": !health.auto_disabled && health.retry(beside.rules) != Retry::Over,
     });
     let rest = json!({
         "lowPriorityLane": null,
-        "egressIp": null,
+        "egressIp": beside.egress_ip,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
-        "leased": leased,
+        "leased": beside.leased,
         "breaker": words::breaker(&breaker, now),
         "providerCooldown": words::gate(slot, provider, now),
         "lockouts": words::lockouts(&slot.cell.lockouts(), now),
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
-        row.insert("expiredRetry".to_owned(), words::retries(&health, rules));
+        row.insert("expiredRetry".to_owned(), words::retries(&health, beside.rules));
         row.extend(rest);
     }
     row

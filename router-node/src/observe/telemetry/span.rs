@@ -159,6 +159,9 @@ impl AttemptSpan {
         }
         list.maybe("http.response.status_code", attempt.status.map(i64::from));
         list.maybe("omniroute.cooled_until", attempt.cooled_until.clone());
+        if let Some(shared) = &attempt.shared {
+            list.add("omniroute.egress.siblings", whole(shared.count()));
+        }
         let Some(failure) = &attempt.failure else {
             if attempt.outcome != "success" {
                 list.add("error.type", attempt.outcome);

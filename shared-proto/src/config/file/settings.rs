@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) combo_defaults: Option<super::ComboConfig>,
     /// Exclusive session leases.
     pub(crate) leases: Option<Leases>,
+    /// Limits that count by the address a connection leaves by.
+    pub(crate) egress: Option<super::Egress>,
     /// What a provider's refusals mean, by provider: at most 50 rules together. The first one that fits
     /// goes before every built-in reading but a ban.
     pub(crate) provider_error_rules: Option<BTreeMap<String, Vec<ErrorRule>>>,

@@ -7,7 +7,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, gates, rules};
+use super::{Context, combo, egress, gates, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -77,6 +77,7 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
             &below.key("providerCooldown"),
             context,
         ),
+        egress: egress::resolve(given.egress.unwrap_or_default(), context),
     }
 }
 

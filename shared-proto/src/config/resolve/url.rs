@@ -94,15 +94,32 @@ pub(super) fn base_url(text: &str, path: &Path, context: &mut Context<'_, '_>) -
     Some(text.trim_end_matches('/').to_owned())
 }
 
+/// Whether `text` is an address that can be asked, with a query or without.
+pub(super) fn check_endpoint(text: &str, path: &Path, context: &mut Context<'_, '_>) -> bool {
+    let fault = match Url::parse(text) {
+        Err(fault) => Some(fault),
+        Ok(url) if url.scheme != "http" && url.scheme != "https" => {
+            Some("the URL begins with http:// or https://")
+        }
+        Ok(url) if url.has_user => Some("the URL holds no user and password"),
+        Ok(_) if text.contains('#') => Some("the URL has no `#`"),
+        Ok(_) => None,
+    };
+    if let Some(fault) = fault {
+        context.report.problem(path, fault);
+    }
+    fault.is_none()
+}
+
 /// Checks a proxy's URL; it may hold a password and is never shown.
 pub(super) fn check_proxy(text: &str, path: &Path, context: &mut Context<'_, '_>) {
-    let known = ["http", "https", "socks5"];
+    let known = ["http", "https", "socks5", "socks5h"];
     match Url::parse(text) {
         Err(fault) => context.report.problem(path, fault),
         Ok(url) if !known.contains(&url.scheme.as_str()) => {
             let suggestion = url.scheme.starts_with("socks").then(|| "socks5".to_owned());
             let message = format!(
-                "a proxy is http://, https:// or socks5://, not {}://",
+                "a proxy is http://, https://, socks5:// or socks5h://, not {}://",
                 shorten(&url.scheme)
             );
             context.report.problem_with(path, message, suggestion);

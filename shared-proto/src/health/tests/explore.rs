@@ -1,6 +1,7 @@
 //! Every history of up to six events, each by a fresh or an old attempt, with the invariants checked after each.
 
 use super::*;
+use crate::egress::{Exit, Limit};
 
 /// What can happen next, and how long after the event before.
 fn alphabet() -> Vec<(u64, HealthEvent)> {
@@ -14,6 +15,7 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
         (1, failed(Millis::default(), hinted(9_000))),
         (40_000, failed(Millis::default(), fixed)),
         (1, failed(Millis::default(), failure(401))),
+        (1, shared(Millis::default())),
         (1, HealthEvent::Succeeded { started_at: T0 }),
         (1, HealthEvent::Reset),
         (
@@ -27,10 +29,27 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
     ]
 }
 
+/// A limit of its address, counted at `at`, of 7 s.
+fn shared(at: Millis) -> HealthEvent {
+    HealthEvent::SiblingLimited(Limit {
+        exit: Exit {
+            family: "family".into(),
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+        },
+        met_by: "other".into(),
+        at,
+        until: at.plus(7_000),
+        reason: Reason::RateLimitExceeded,
+        hint_source: None,
+    })
+}
+
 /// The event as an attempt that began `age` ms before `now`.
 fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
     match event {
         HealthEvent::Failed { failure, .. } => failed(now.minus(age), failure.clone()),
+        HealthEvent::LimitedAt { .. } => event.clone(),
+        HealthEvent::SiblingLimited(_) => shared(now.minus(age)),
         HealthEvent::Succeeded { .. } => HealthEvent::Succeeded {
             started_at: now.minus(age),
         },
@@ -46,7 +65,10 @@ fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
 fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Step) {
     let after = &step.state;
     assert_eq!(step.changed, after != before, "{event:?}");
-    let is_failure = matches!(event, HealthEvent::Failed { .. });
+    let is_failure = matches!(
+        event,
+        HealthEvent::Failed { .. } | HealthEvent::SiblingLimited(_)
+    );
     if is_failure && before.terminal.is_some() {
         assert_eq!(after, before, "a failure overwrote a terminal state");
     }

@@ -16,6 +16,7 @@ fn keys(id: &str) -> [Key; 10] {
         Key::Pin(id.into()),
         Key::Token(id.into()),
         Key::Refresh(id.into()),
+        Key::Egress(id.into()),
         Key::other("later", id).unwrap(),
     ]
 }
@@ -24,7 +25,8 @@ fn keys(id: &str) -> [Key; 10] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "later",
+        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "egress",
+        "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);
