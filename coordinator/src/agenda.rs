@@ -190,6 +190,7 @@ fn plan(record: &Record) -> Option<Entry> {
         }
         // Few, or not this version's to judge.
         Key::Lockout(_)
+        | Key::Lane(_)
         | Key::Breaker(_)
         | Key::Pin(_)
         | Key::Token(_)

@@ -9,6 +9,7 @@ mod metrics;
 mod slots;
 mod telemetry;
 mod tokens;
+mod wall;
 
 use std::time::Duration;
 

@@ -11,11 +11,13 @@ pub(crate) mod after;
 mod credential;
 pub(crate) mod dispatch;
 pub(crate) mod facts;
+mod lane;
 pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
 mod pinned;
 pub(crate) mod refuse;
+mod repeat;
 pub(crate) mod resolve;
 pub(crate) mod trace;
 pub(crate) mod transition;
@@ -42,6 +44,7 @@ use leased::{Cleared, Leased};
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
+use repeat::Repeats;
 use resolve::Targets;
 use trace::Trace;
 use transition::Durable;
@@ -179,9 +182,7 @@ async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), Clien
 }
 
 /// Makes one attempt; the error is that its lease is lost meanwhile. Where
-/// nothing was sent because a pooled connection was closed, or where a refused
-/// access token could be renewed, it is made once more, and passes the fence
-/// once more.
+/// [`Repeats`] says so the call is made once more, and passes the fence once more.
 async fn attempt(
     call: &Call<'_>,
     request: &Admitted,
@@ -189,45 +190,35 @@ async fn attempt(
     after: &mut After,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    let (mut stale, mut renewed) = (false, false);
+    let mut repeats = Repeats::new(request, after.candidate());
     loop {
         let credential = match credential::present(after.candidate(), request.worker.now()) {
             Ok(credential) => credential,
             Err(failed) => return Ok(Err(failed)),
         };
-        let header = credential.header.as_ref();
-        let mut sent = tokio::select! {
+        let ride = repeats.ride();
+        after.on_the_lane(ride.as_ref().is_some_and(|ride| ride.on.is_some()));
+        let shown = (credential.header.as_ref(), ride.as_ref());
+        let lost = after.lost();
+        let calling = async {
+            let now = request.worker.now();
+            let mut sent = call.dispatch(after.candidate(), shown, now).await;
+            let presented = (&credential, ride.as_ref());
+            let again = repeats.judge(&mut sent, presented, after, trace).await;
+            (sent, again)
+        };
+        let called = tokio::select! {
             biased;
-            () = after.lost() => {
+            () = lost => None,
+            called = calling => Some(called),
+        };
+        match called {
+            None => {
                 after.cut_short(trace);
                 return Err(LeaseCode::Lost.into());
             }
-            sent = call.dispatch(after.candidate(), header, request.worker.now()) => sent,
-        };
-        let again = match &mut sent {
-            Err(failed) if failed.stale && !stale => {
-                stale = true;
-                true
-            }
-            Err(failed) if !renewed && credential.may_mend(failed) => {
-                renewed = true;
-                let mended = tokio::select! {
-                    biased;
-                    () = after.lost() => {
-                        after.cut_short(trace);
-                        return Err(LeaseCode::Lost.into());
-                    }
-                    mended = credential.mend(after.candidate(), failed) => mended,
-                };
-                if mended {
-                    after.calls_again(failed, request.worker.now(), trace);
-                }
-                mended
-            }
-            Ok(_) | Err(_) => false,
-        };
-        if !again {
-            return Ok(sent);
+            Some((sent, false)) => return Ok(sent),
+            Some((_, true)) => {}
         }
         match leased::clear(leased, request, after.candidate(), None).await? {
             Cleared::Go(passage) => after.under(passage),

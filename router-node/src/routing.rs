@@ -25,6 +25,7 @@ use shared_proto::protocol::Protocol;
 
 use crate::token;
 use crate::token::cell::Bearer;
+use crate::wall::Wall;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use build::build;
@@ -62,6 +63,8 @@ pub(crate) struct Slot {
     pub(crate) auth: Option<(HeaderName, HeaderValue)>,
     /// How its tokens are refreshed, if they are.
     pub(crate) tokens: Option<Arc<token::Setup>>,
+    /// How it meets its usage wall, if it is to.
+    pub(crate) wall: Option<Arc<Wall>>,
     /// Sent unless the client said otherwise.
     pub(crate) default_headers: Vec<(HeaderName, HeaderValue)>,
     /// The numbers of its models' locks.

@@ -33,8 +33,8 @@ pub use nature::{DailyReset, ModelFamily, Reading, UnsaidOverflow};
 pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
 pub use settings::{
-    ConnectionCooldown, ErrorRule, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, WaitForCooldown,
+    ConnectionCooldown, EmergencyFallback, ErrorRule, HintBounds, MAX_TOOLS, ModelLockout,
+    PerProfile, ProviderBreaker, QueueRules, Settings, UsageWall, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};

@@ -6,7 +6,7 @@
 //! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
-//! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
+//! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
 //! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
@@ -25,6 +25,7 @@ pub mod failure;
 pub mod health;
 pub mod hint;
 pub mod id;
+pub mod lane;
 pub mod leader;
 pub mod lease;
 pub mod lockout;

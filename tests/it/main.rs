@@ -82,3 +82,4 @@ mod tokens_cluster;
 mod tokens_refresh;
 mod tokens_stored;
 mod traces;
+mod usage_wall;

@@ -3,6 +3,7 @@
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, BreakerRules, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::health::{self, ConnectionHealth};
+use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
 
@@ -99,6 +100,43 @@ impl Machine for ModelLockouts {
             LockoutEvent::Failed { .. } | LockoutEvent::Succeeded { halve: false, .. } => true,
             // It halves each time, or forgets what was counted since.
             LockoutEvent::Succeeded { halve: true, .. } | LockoutEvent::Clear { .. } => false,
+        }
+    }
+}
+
+impl Machine for UsageLane {
+    type Event = LaneEvent;
+    type Rules = LaneRules;
+    type Outcome = LaneOutcome;
+
+    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
+        let step = self.step(event, now, rules);
+        Applied {
+            state: step.state,
+            changed: step.changed,
+            outcome: step.outcome,
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        // Every reader judges a lane's end from the clock.
+        None
+    }
+
+    fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event> {
+        // It was the wall of another account.
+        let both = self.credential.zip(rules.credential);
+        both.is_some_and(|(found, own)| found != own)
+            .then_some(LaneEvent::Forget)
+    }
+
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            // A served request would be counted twice.
+            LaneEvent::Answered { signs, .. } => !(200..300).contains(&signs.status),
+            LaneEvent::ClaimReset { .. } | LaneEvent::ResetEnded { .. } => true,
+            // It would forget what is known since.
+            LaneEvent::Forget => false,
         }
     }
 }

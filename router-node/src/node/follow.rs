@@ -69,6 +69,12 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Lane(id) => {
+                let owner = self.0.borrow().lane_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
             Key::Breaker(id) => {
                 let owner = self.0.borrow().breaker_owner(id);
                 if let Some(owner) = owner {
@@ -101,6 +107,11 @@ impl Directory {
                 }
                 Key::Lockout(id) => {
                     if let Some(owner) = cells.lockout_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Lane(id) => {
+                    if let Some(owner) = cells.lane_owner(&id) {
                         owner.do_send(StoreIsBack);
                     }
                 }

@@ -16,6 +16,7 @@ use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::ConnectionId;
+use shared_proto::lane::{LaneEvent, LaneRules, UsageLane};
 use shared_proto::lockout::{LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
@@ -28,6 +29,7 @@ use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
 use crate::routing::{Cells, PublishBreaker, PublishHealth, PublishLockouts, Routing, Slot};
 use crate::token;
 use crate::token::refresher::{NewSetup, Refresher};
+use crate::wall::PublishLane;
 
 /// Records that a reload looks up at once.
 const LOADS: usize = 32;
@@ -180,6 +182,7 @@ impl Registry {
             new.extend(self.apply_connection(routing, slot));
             new.extend(self.apply_tokens(slot));
             new.extend(self.apply_lockouts(slot));
+            new.extend(self.apply_lane(slot));
         }
         self.forget_tokens(routing);
         for provider in routing.providers.values() {
@@ -223,6 +226,11 @@ impl Registry {
                 // They were the limits of another account.
                 owner.do_send(Report::<ModelLockouts>(LockoutEvent::Clear { model: None }));
             }
+            if let Some(owner) = cell.lane.owner() {
+                let credential = Some(mark);
+                owner.do_send(NewRules::<UsageLane>(LaneRules { credential }));
+                owner.do_send(Report::<UsageLane>(LaneEvent::Forget));
+            }
         }
         None
     }
@@ -243,6 +251,24 @@ impl Registry {
 }
 
 impl Registry {
+    /// Starts the owner of what is known of a connection's usage wall, if it has one.
+    fn apply_lane(&mut self, slot: &Slot) -> Option<Key> {
+        let cell = &slot.cell;
+        if slot.wall.is_none() || cell.lane.owner().is_some() {
+            return None;
+        }
+        let rules = LaneRules {
+            credential: Some(fingerprint(&slot.connection)),
+        };
+        let key = Key::Lane(slot.connection.id.clone());
+        let held = self.found.as_mut().map(|found| found.take(&key));
+        let publish = PublishLane(Arc::clone(cell));
+        let shared = self.shared.clone();
+        cell.lane
+            .own(|| Owner::start(key.clone(), held, rules, publish, shared));
+        Some(key)
+    }
+
     /// Starts who refreshes a connection's tokens, or tells them how they are
     /// configured now.
     fn apply_tokens(&mut self, slot: &Slot) -> Option<Key> {

@@ -14,6 +14,7 @@ use super::cluster::ClusterMetrics;
 use super::leases::LeaseMetrics;
 use super::slots::{PinMetrics, SlotMetrics};
 use super::tokens::TokenMetrics;
+use super::wall::WallMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -80,6 +81,7 @@ pub(crate) struct Metrics {
     pub(crate) slots: SlotMetrics,
     pub(crate) pins: PinMetrics,
     pub(crate) tokens: TokenMetrics,
+    pub(crate) wall: WallMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,6 +117,7 @@ impl Metrics {
             slots: SlotMetrics::default(),
             pins: PinMetrics::default(),
             tokens: TokenMetrics::default(),
+            wall: WallMetrics::default(),
         };
         metrics.register();
         // There from the start, so that the first one is seen to be more than none.
@@ -218,6 +221,7 @@ impl Metrics {
         self.slots.register(r);
         self.pins.register(r);
         self.tokens.register(r);
+        self.wall.register(r);
     }
 
     /// Counts a finished request.

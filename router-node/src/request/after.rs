@@ -43,6 +43,8 @@ pub(crate) struct After {
     span: Option<AttemptSpan>,
     settled: bool,
     attempts: usize,
+    /// Whether its call goes out on the low-priority lane.
+    low_priority: bool,
     /// Its place in flight, under a lease.
     passage: Option<Passage>,
     /// Its slot, where the connection has a cap.
@@ -76,6 +78,7 @@ impl After {
             span,
             settled: false,
             attempts: 1,
+            low_priority: false,
             passage: None,
             ticket: None,
         }
@@ -140,6 +143,16 @@ impl After {
         self.started = Instant::now();
     }
 
+    /// Its next call goes out on the low-priority lane, or not.
+    pub(crate) fn on_the_lane(&mut self, rides: bool) {
+        self.low_priority = rides;
+    }
+
+    /// The same call is made once more: what it shows is what it began with now.
+    pub(crate) fn begins_anew(&mut self, now: Millis) {
+        self.began = now;
+    }
+
     /// The attempt is given up before its answer was committed.
     pub(crate) fn cut_short(&mut self, trace: &mut Trace) {
         let attempt = Attempt {
@@ -168,6 +181,7 @@ impl After {
             status: None,
             reason: None,
             failure: None,
+            low_priority: self.low_priority,
             cooled_until: None,
         }
     }

@@ -13,6 +13,7 @@ use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
 
 use crate::token;
+use crate::wall::Wall;
 
 use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
@@ -79,6 +80,7 @@ fn slots(config: &Config, cells: &mut Cells) -> Vec<Arc<Slot>> {
                 auth: auth(provider, connection),
                 tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
+                wall: Wall::of(config, provider, connection).map(Arc::new),
                 lockout_rules: Arc::new(LockoutRules::new(&config.settings, provider)),
                 per_model_quota: per_model_quota(provider, connection),
                 error_rules: error_rules(config, provider),

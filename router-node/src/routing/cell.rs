@@ -20,6 +20,7 @@ use super::Alarm;
 use crate::actor::owner::{Owner, Publish};
 use crate::token::cell::TokenCell;
 use crate::token::refresher::Refresher;
+use crate::wall::{LaneCell, LaneOwner};
 
 /// The owner of a connection's health.
 pub(crate) type ConnectionOwner = Owner<ConnectionHealth, PublishHealth>;
@@ -55,6 +56,8 @@ pub(crate) struct ConnectionCell {
     /// Its OAuth tokens, where they are refreshed.
     pub(crate) token: TokenCell,
     lockout_owner: OnceLock<Addr<LockoutOwner>>,
+    /// What is known of its usage wall, where it opted in.
+    pub(crate) lane: LaneCell,
 }
 
 /// Orders uses over all connections.
@@ -256,6 +259,11 @@ impl Cells {
         self.connections.get(id)?.lockout_owner().cloned()
     }
 
+    /// The owner of what is known of a connection's usage wall, if there is one.
+    pub(crate) fn lane_owner(&self, id: &ConnectionId) -> Option<Addr<LaneOwner>> {
+        self.connections.get(id)?.lane.owner().cloned()
+    }
+
     /// The owner of a provider's breaker, if there is one.
     pub(crate) fn breaker_owner(&self, id: &ProviderId) -> Option<Addr<BreakerOwner>> {
         self.breakers.get(id)?.owner().cloned()
@@ -275,8 +283,11 @@ impl Cells {
     /// The records whose owners are here.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let connections = self.connections.keys().cloned();
+        let walls = self.connections.iter();
+        let walls = walls.filter(|(_, cell)| cell.lane.owner().is_some());
         connections
             .flat_map(|id| [Key::Health(id.clone()), Key::Lockout(id)])
+            .chain(walls.map(|(id, _)| Key::Lane(id.clone())))
             .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
             .collect()

@@ -7,8 +7,8 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, DailyReset, HintBounds, ModelLockout, PerProfile, ProviderBreaker,
-    QueueRules, Settings, Timeouts, WaitForCooldown,
+    ConnectionCooldown, DailyReset, EmergencyFallback, HintBounds, MAX_TOOLS, ModelLockout,
+    PerProfile, ProviderBreaker, QueueRules, Settings, Timeouts, UsageWall, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -66,6 +66,9 @@ impl Default for Settings {
             leases: LeaseRules::default(),
             session_affinity_ttl_ms: 0,
             queue: QueueRules::default(),
+            usage_wall: UsageWall::default(),
+            max_tools: MAX_TOOLS,
+            emergency_fallback: EmergencyFallback::default(),
         }
     }
 }

@@ -12,10 +12,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+mod extras;
 mod rules;
 mod settings;
 mod words;
 
+pub(crate) use extras::{EmergencyFallback, UsageWall};
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,

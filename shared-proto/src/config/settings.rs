@@ -1,11 +1,15 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
+mod extras;
+
 use std::collections::BTreeMap;
 
 use super::{DailyReset, Provider};
 use crate::failure::{Profile, Reason, RuleScope};
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
+
+pub use extras::{EmergencyFallback, MAX_TOOLS, UsageWall};
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,12 @@ pub struct Settings {
     pub session_affinity_ttl_ms: u64,
     /// How requests wait for a slot where no combo says otherwise.
     pub queue: QueueRules,
+    /// Where subscription accounts ask for their usage and for a reset of it.
+    pub usage_wall: UsageWall,
+    /// Tools that one request may bring where a provider has not said another number.
+    pub max_tools: u32,
+    /// A last resort when money is the reason that nobody can serve.
+    pub emergency_fallback: EmergencyFallback,
 }
 
 /// How a request waits for a slot of a connection with `maxConcurrent`.

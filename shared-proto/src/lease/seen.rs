@@ -117,6 +117,7 @@ impl<'t> Seen<'t> {
             Key::Bound(connection) => self.bound_is(connection, Stored::of(record)),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -137,6 +138,7 @@ impl<'t> Seen<'t> {
             Key::Bound(connection) => self.bound_is(connection, Stored::Unreadable),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)

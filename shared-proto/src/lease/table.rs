@@ -81,6 +81,7 @@ impl LeaseTable {
             Key::Bound(connection) => put(&mut self.bounds, connection, record),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -97,6 +98,7 @@ impl LeaseTable {
             Key::Bound(connection) => self.bounds.set(connection, Some(revision), Stored::Absent),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)
@@ -116,6 +118,7 @@ impl LeaseTable {
             Key::Bound(connection) => self.bounds.set(connection, None, Stored::Unreadable),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
             | Key::Breaker(_)
             | Key::Pin(_)
             | Key::Token(_)

@@ -18,6 +18,8 @@ use crate::id::{ConnectionId, ProviderId};
 pub const HEALTH: &str = "health";
 /// The kind of the record of a connection's locked models.
 pub const LOCKOUT: &str = "lockout";
+/// The kind of the record of what a connection does at its usage wall.
+pub const LANE: &str = "lane";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
 /// The kind of the record of a lease by its owner.
@@ -46,6 +48,8 @@ pub enum Key {
     Health(ConnectionId),
     /// Locked models of a connection.
     Lockout(ConnectionId),
+    /// What a connection does at its usage wall.
+    Lane(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
     /// A session lease, by the hash of its owner's token (lower-case hex).
@@ -83,7 +87,7 @@ impl Key {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         let free = !matches!(
             kind,
-            "" | HEALTH | LOCKOUT | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+            "" | HEALTH | LOCKOUT | LANE | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -105,6 +109,7 @@ impl Key {
         match self {
             Self::Health(_) => HEALTH,
             Self::Lockout(_) => LOCKOUT,
+            Self::Lane(_) => LANE,
             Self::Breaker(_) => BREAKER,
             Self::Lease(_) => LEASE,
             Self::Bound(_) => BOUND,
@@ -120,6 +125,7 @@ impl Key {
         match self {
             Self::Health(id)
             | Self::Lockout(id)
+            | Self::Lane(id)
             | Self::Bound(id)
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
@@ -211,6 +217,7 @@ impl Keyspace {
         let key = match kind {
             HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
             LOCKOUT => unescape(id).map(|id| Key::Lockout(ConnectionId::new(id))),
+            LANE => unescape(id).map(|id| Key::Lane(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
             LEASE => unescape(id).map(|id| Key::Lease(id.into())),
             BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::ConnectionHealth;
+use shared_proto::lane::UsageLane;
 use shared_proto::lockout::ModelLockouts;
 use shared_proto::mirror::key::Key;
 use shared_proto::mirror::log::{LogEntry, Logged};
@@ -122,6 +123,7 @@ fn named(key: &Key) -> (&str, Option<&str>) {
     match key {
         Key::Health(id) => ("connection", Some(id.as_str())),
         Key::Lockout(id) => ("lockouts", Some(id.as_str())),
+        Key::Lane(id) => ("lane", Some(id.as_str())),
         Key::Breaker(id) => ("breaker", Some(id.as_str())),
         Key::Bound(id) | Key::Token(id) | Key::Refresh(id) => (key.kind(), Some(id.as_str())),
         Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Other(_) => (key.kind(), None),
@@ -136,6 +138,10 @@ fn changed(record: &Record, now: Millis) -> Value {
         Key::Lockout(_) => record.decode::<ModelLockouts>().map_or_else(
             |_| unknown(),
             |lockouts| json!({"lockouts": words::lockouts(&lockouts, now)}),
+        ),
+        Key::Lane(_) => record.decode::<UsageLane>().map_or_else(
+            |_| unknown(),
+            |lane| json!({"lowPriorityLane": words::lane(&lane, now), "limitReset": words::limit_reset(&lane)}),
         ),
         Key::Breaker(_) => record.decode::<ProviderBreaker>().map_or_else(
             |_| unknown(),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::health::{ConnectionHealth, HealthEvent};
+use shared_proto::lane::LaneEvent;
 
 use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
@@ -85,8 +86,14 @@ fn row(slot: &Slot, provider: &ProviderSlot, leased: bool, now: Millis) -> Value
         "priority": slot.connection.priority,
         "connectionStatus": status,
     });
+    let (wall, lane) = (slot.wall.as_deref(), slot.cell.lane.state());
     let rest = json!({
-        "lowPriorityLane": null,
+        "lowPriorityLane": wall
+            .filter(|wall| wall.low_priority)
+            .map(|_| words::lane(&lane, now)),
+        "limitReset": wall
+            .filter(|wall| wall.auto_reset)
+            .map(|_| words::limit_reset(&lane)),
         "egressIp": null,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
@@ -272,6 +279,7 @@ pub(super) async fn reset_one(manager: Manager, path: web::Path<String>) -> Http
     let mut durable = Durable::default();
     let changed = reset_slot(slot, &mut durable).await;
     let changed = lockouts::clear_slot(slot, None, &mut durable).await || changed;
+    slot.cell.lane.tell(LaneEvent::Forget).await;
     durable.settle().await;
     manager.json(json!({ "ok": true, "connection": slot.connection.id, "changed": changed }))
 }

@@ -9,7 +9,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, rules};
+use super::{Context, combo, extras, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -73,6 +73,9 @@ pub(super) fn resolve(given: file::Settings, context: &mut Context<'_, '_>) -> S
             resilience.quota_share_concurrency_limit.as_ref(),
             built_in.queue,
         ),
+        usage_wall: extras::usage_wall(given.usage_wall, context),
+        max_tools: extras::max_tools(given.max_tools, context),
+        emergency_fallback: extras::emergency(given.emergency_fallback, context),
     }
 }
 
