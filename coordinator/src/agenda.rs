@@ -191,6 +191,7 @@ fn plan(record: &Record) -> Option<Entry> {
         // Few, or not this version's to judge.
         Key::Lockout(_)
         | Key::Lane(_)
+        | Key::Tools(_)
         | Key::Breaker(_)
         | Key::Pin(_)
         | Key::Token(_)

@@ -8,8 +8,10 @@
 
 mod admit;
 pub(crate) mod after;
+pub(crate) mod background;
 mod credential;
 pub(crate) mod dispatch;
+mod emergency;
 pub(crate) mod facts;
 mod lane;
 pub(crate) mod leased;
@@ -19,6 +21,7 @@ mod pinned;
 pub(crate) mod refuse;
 mod repeat;
 pub(crate) mod resolve;
+mod tools;
 pub(crate) mod trace;
 pub(crate) mod transition;
 mod unsent;
@@ -94,15 +97,58 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     }
 }
 
-/// Tries candidates until one answers or nobody is left.
+/// What a request is refused with.
+struct Refused {
+    error: ClientError,
+    /// The last failed attempt.
+    last: Option<Failed>,
+}
+
+impl From<ClientError> for Refused {
+    fn from(error: ClientError) -> Self {
+        Self { error, last: None }
+    }
+}
+
+/// Finds somebody who answers; as a last resort, where it was for money only, the
+/// operator's emergency target. Where that fails too, the first refusal is told.
 async fn search(
     request: &Rc<Admitted>,
     trace: &mut Trace,
 ) -> Result<(Success, After), ClientError> {
+    let (leased, targets) = destined(request, trace).await?;
     let call = Call::new(request);
-    let (mut leased, targets) = destined(request).await?;
+    let walked = walk(request, &call, (leased, &targets), trace).await;
+    let refused = match walked {
+        Ok(found) => return Ok(found),
+        Err(refused) => refused,
+    };
+    let Some(rescue) = emergency::rescue(request, &refused) else {
+        return Err(refused.error);
+    };
+    let warning = emergency::WARNING;
+    tracing::warn!(
+        warning,
+        "refused for money everywhere; the emergency target is asked"
+    );
+    trace.edit(|record| record.warnings.push(warning));
+    let call = Call::with(request, &rescue.facts);
+    let walked = walk(request, &call, (None, &rescue.targets), trace).await;
+    walked.map_err(|_| {
+        trace.edit(|record| record.warnings.retain(|known| *known != warning));
+        refused.error
+    })
+}
+
+/// Tries candidates until one answers or nobody is left.
+async fn walk(
+    request: &Rc<Admitted>,
+    call: &Call<'_>,
+    (mut leased, targets): (Option<Leased>, &Targets),
+    trace: &mut Trace,
+) -> Result<(Success, After), Refused> {
     let set_aside = leased.is_none().then_some(&request.worker.node.leases);
-    let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
+    let mut picker = Picker::new(targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut admission = Admission::new(request, targets.queue);
@@ -111,7 +157,7 @@ async fn search(
     loop {
         let picked = match &mut leased {
             Some(leased) => leased.next_step(request, &mut picker, trace).await?,
-            None => next_step(request, &targets, &mut picker, &mut waits, trace).await,
+            None => next_step(request, targets, &mut picker, &mut waits, trace).await,
         };
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
@@ -139,7 +185,7 @@ async fn search(
         let mut after = After::new(request, candidate, request.worker.now(), probe, trace);
         after.under(passage);
         after.holding(ticket);
-        match attempt(&call, request, &mut leased, &mut after, trace).await? {
+        match attempt(call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));
@@ -147,6 +193,7 @@ async fn search(
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
+                tools::learn(request, after.candidate(), &failed);
                 picker.failed(after.candidate(), failed.failure.blame);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
@@ -159,22 +206,27 @@ async fn search(
     durable.settle().await;
     let refusal = Refusal {
         request,
-        targets: &targets,
+        targets,
         last: last.as_ref(),
         now: request.worker.now(),
     };
-    Err(refusal.answer(trace))
+    let error = refusal.answer(trace);
+    Err(Refused { error, last })
 }
 
 /// Where the request may go: by its lease, if it needs one, and its model.
-async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), ClientError> {
+async fn destined(
+    request: &Admitted,
+    trace: &mut Trace,
+) -> Result<(Option<Leased>, Targets), ClientError> {
     let mut leased = Leased::select(request).await?;
-    let targets = resolve::resolve(
+    let mut targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
     )?;
+    tools::fit(request, &mut targets, trace)?;
     if let Some(leased) = &mut leased {
         leased.route(request, &targets).await?;
     }

@@ -9,6 +9,7 @@ mod build;
 mod cell;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) use cell::{
     BreakerCell, Cells, ConnectionCell, InFlight, Placement, PublishBreaker, PublishHealth,
     PublishLockouts,
 };
+pub(crate) use tools::{PublishTools, ToolsCell, ToolsOwner};
 
 /// One configuration, ready to route by.
 pub(crate) struct Routing {
@@ -146,6 +148,8 @@ impl Slot {
 pub(crate) struct ProviderSlot {
     pub(crate) provider: Arc<Provider>,
     pub(crate) breaker: Arc<BreakerCell>,
+    /// How many tools it takes, as far as it said.
+    pub(crate) tools: Arc<ToolsCell>,
     /// Every connection, in configuration order.
     pub(crate) all: Vec<Arc<Slot>>,
     /// The same by name.

@@ -5,7 +5,7 @@
 //! | configure | [`config`], [`catalogue`] | what the operator wrote, typed; which providers exist |
 //! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
-//! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
+//! | classify | [`restate`], [`classify`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
@@ -21,6 +21,7 @@ pub mod catalogue;
 pub mod classify;
 pub mod clock;
 pub mod config;
+pub mod emergency;
 pub mod failure;
 pub mod health;
 pub mod hint;
@@ -40,3 +41,4 @@ mod simulation;
 pub mod sse;
 pub mod stream;
 pub mod token;
+pub mod tools;

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod background;
 mod bad_input;
 mod breaker;
 mod cases;
@@ -32,6 +33,7 @@ mod deploy_compose;
 mod deploy_image;
 mod disconnect;
 mod drain;
+mod emergency;
 mod errors;
 mod failover;
 mod hardening;
@@ -81,5 +83,6 @@ mod telemetry;
 mod tokens_cluster;
 mod tokens_refresh;
 mod tokens_stored;
+mod tool_limit;
 mod traces;
 mod usage_wall;

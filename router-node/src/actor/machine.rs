@@ -6,6 +6,7 @@ use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
+use shared_proto::tools::{Learned, ToolLimit};
 
 /// A pure machine whose state is mirrored.
 pub(crate) trait Machine: Body + Clone + Default + PartialEq + Unpin + 'static {
@@ -138,6 +139,33 @@ impl Machine for UsageLane {
             // It would forget what is known since.
             LaneEvent::Forget => false,
         }
+    }
+}
+
+impl Machine for ToolLimit {
+    type Event = Learned;
+    type Rules = ();
+    type Outcome = ();
+
+    fn apply(&self, event: &Self::Event, _: Millis, (): &Self::Rules) -> Applied<Self> {
+        let (state, changed) = self.step(*event);
+        Applied {
+            state,
+            changed,
+            outcome: (),
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        None
+    }
+
+    fn on_found(&self, (): &Self::Rules) -> Option<Self::Event> {
+        None
+    }
+
+    fn may_repeat(_: &Self::Event) -> bool {
+        true
     }
 }
 

@@ -69,6 +69,12 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Tools(id) => {
+                let owner = self.0.borrow().tools_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
             Key::Lane(id) => {
                 let owner = self.0.borrow().lane_owner(id);
                 if let Some(owner) = owner {
@@ -107,6 +113,11 @@ impl Directory {
                 }
                 Key::Lockout(id) => {
                     if let Some(owner) = cells.lockout_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Tools(id) => {
+                    if let Some(owner) = cells.tools_owner(&id) {
                         owner.do_send(StoreIsBack);
                     }
                 }

@@ -22,11 +22,15 @@ use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::record::{Record, Why};
 use shared_proto::mirror::{LoadError, Snapshot};
+use shared_proto::tools::ToolLimit;
 
 use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
-use crate::routing::{Cells, PublishBreaker, PublishHealth, PublishLockouts, Routing, Slot};
+use crate::routing::{
+    Cells, ProviderSlot, PublishBreaker, PublishHealth, PublishLockouts, PublishTools, Routing,
+    Slot,
+};
 use crate::token;
 use crate::token::refresher::{NewSetup, Refresher};
 use crate::wall::PublishLane;
@@ -189,6 +193,7 @@ impl Registry {
             let id = &provider.provider.id;
             let settings = &routing.config.settings;
             let rules = BreakerRules::new(settings, provider.provider.profile);
+            new.extend(self.apply_tools(provider));
             let cell = &provider.breaker;
             if let Some(owner) = cell.owner() {
                 owner.do_send(NewRules::<ProviderBreaker>(rules));
@@ -251,6 +256,23 @@ impl Registry {
 }
 
 impl Registry {
+    /// Starts the owner of a provider's limit on tools.
+    fn apply_tools(&mut self, provider: &ProviderSlot) -> Option<Key> {
+        let cell = &provider.tools;
+        if cell.owner().is_some() {
+            return None;
+        }
+        let key = Key::Tools(provider.provider.id.clone());
+        let held = self
+            .found
+            .as_mut()
+            .map(|found| found.take::<ToolLimit>(&key));
+        let publish = PublishTools(Arc::clone(cell));
+        let shared = self.shared.clone();
+        cell.own(|| Owner::start(key.clone(), held, (), publish, shared));
+        Some(key)
+    }
+
     /// Starts the owner of what is known of a connection's usage wall, if it has one.
     fn apply_lane(&mut self, slot: &Slot) -> Option<Key> {
         let cell = &slot.cell;

@@ -45,6 +45,8 @@ pub(crate) struct After {
     attempts: usize,
     /// Whether its call goes out on the low-priority lane.
     low_priority: bool,
+    /// What the answer is marked with.
+    warnings: Vec<&'static str>,
     /// Its place in flight, under a lease.
     passage: Option<Passage>,
     /// Its slot, where the connection has a cap.
@@ -79,6 +81,7 @@ impl After {
             settled: false,
             attempts: 1,
             low_priority: false,
+            warnings: Vec::new(),
             passage: None,
             ticket: None,
         }
@@ -108,6 +111,11 @@ impl After {
     /// Upstream calls made for the answer.
     pub(crate) fn attempts(&self) -> usize {
         self.attempts
+    }
+
+    /// What its answer is marked with.
+    pub(crate) fn warnings(&self) -> &[&'static str] {
+        &self.warnings
     }
 
     /// Whom the attempt called.
@@ -165,6 +173,8 @@ impl After {
     /// The trace goes with the answer from here on.
     pub(crate) fn attach(&mut self, trace: Trace) {
         self.attempts = trace.attempts().saturating_add(1);
+        let record = trace.record();
+        self.warnings = record.map_or_else(Vec::new, |record| record.warnings.clone());
         self.trace = Some(trace);
     }
 

@@ -82,9 +82,14 @@ pub(crate) struct Failed {
 impl<'a> Call<'a> {
     /// The calls of `request`.
     pub(crate) fn new(request: &'a Admitted) -> Self {
+        Self::with(request, &request.facts)
+    }
+
+    /// The same with another body.
+    pub(crate) fn with(request: &'a Admitted, facts: &'a Facts) -> Self {
         Self {
             protocol: request.protocol,
-            facts: &request.facts,
+            facts,
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,

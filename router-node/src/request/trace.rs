@@ -200,6 +200,9 @@ pub(crate) struct Record {
     pub(crate) error: Option<Told>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Tokens>,
+    /// What the answer is marked with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<&'static str>,
     /// Harmless oddities of the upstream's stream.
     pub(crate) quirks: Vec<&'static str>,
 }
@@ -255,6 +258,7 @@ impl Trace {
                 status: None,
                 error: None,
                 usage: None,
+                warnings: Vec::new(),
                 quirks: Vec::new(),
             }),
             started: Instant::now(),

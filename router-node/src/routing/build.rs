@@ -15,7 +15,7 @@ use shared_proto::protocol::Protocol;
 use crate::token;
 use crate::wall::Wall;
 
-use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
+use super::{Alarm, BreakerCell, Cells, Placement, Pool, ProviderSlot, Routing, Slot, ToolsCell};
 
 /// Turns `config` into what requests read.
 pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
@@ -34,8 +34,8 @@ pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Rout
     let in_order: Vec<Arc<ProviderSlot>> = grouped
         .into_iter()
         .map(|(provider, of_it)| {
-            let breaker = cells.breaker(&provider.id);
-            Arc::new(provider_slot(provider, breaker, of_it, now))
+            let shared = (cells.breaker(&provider.id), cells.tools(&provider.id));
+            Arc::new(provider_slot(provider, shared, of_it, now))
         })
         .collect();
     let (exact, prefixes) = bare_models(&in_order);
@@ -164,7 +164,7 @@ fn default_headers(provider: &Provider) -> Vec<(HeaderName, HeaderValue)> {
 
 fn provider_slot(
     provider: Arc<Provider>,
-    breaker: Arc<BreakerCell>,
+    (breaker, tools): (Arc<BreakerCell>, Arc<ToolsCell>),
     all: Vec<Arc<Slot>>,
     now: Millis,
 ) -> ProviderSlot {
@@ -197,6 +197,7 @@ fn provider_slot(
     ProviderSlot {
         provider,
         breaker,
+        tools,
         by_id: all
             .iter()
             .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))

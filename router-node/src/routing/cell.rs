@@ -16,7 +16,7 @@ use shared_proto::pick::ready::ReadyIndex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::Alarm;
+use super::{Alarm, ToolsCell, ToolsOwner};
 use crate::actor::owner::{Owner, Publish};
 use crate::token::cell::TokenCell;
 use crate::token::refresher::Refresher;
@@ -236,6 +236,7 @@ impl Publish<ProviderBreaker> for PublishBreaker {
 pub(crate) struct Cells {
     connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
     breakers: HashMap<ProviderId, Arc<BreakerCell>>,
+    tools: HashMap<ProviderId, Arc<ToolsCell>>,
 }
 
 impl Cells {
@@ -247,6 +248,16 @@ impl Cells {
     /// The cell of a provider's breaker, made when it is new.
     pub(crate) fn breaker(&mut self, id: &ProviderId) -> Arc<BreakerCell> {
         Arc::clone(self.breakers.entry(id.clone()).or_default())
+    }
+
+    /// The cell of a provider's limit on tools, made when it is new.
+    pub(crate) fn tools(&mut self, id: &ProviderId) -> Arc<ToolsCell> {
+        Arc::clone(self.tools.entry(id.clone()).or_default())
+    }
+
+    /// The owner of a provider's limit on tools, if there is one.
+    pub(crate) fn tools_owner(&self, id: &ProviderId) -> Option<Addr<ToolsOwner>> {
+        self.tools.get(id)?.owner().cloned()
     }
 
     /// The owner of a connection's health, if there is one.
@@ -290,6 +301,7 @@ impl Cells {
             .chain(walls.map(|(id, _)| Key::Lane(id.clone())))
             .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
+            .chain(self.tools.keys().cloned().map(Key::Tools))
             .collect()
     }
 }

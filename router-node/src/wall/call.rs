@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue};
 use http::{HeaderName, Method, Request, Uri};
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 use shared_proto::clock::Millis;
 use shared_proto::lane::{Offered, ResetOutcome, organization_of, read_claim, read_status};
 use tokio::time::timeout;
@@ -32,7 +32,7 @@ pub(super) async fn ask(
     credential: &(HeaderName, HeaderValue),
 ) -> (ResetOutcome, Option<Millis>) {
     let proxy = wall.proxy.as_ref();
-    let proxy = proxy.map(|proxy| proxy.expose_secret());
+    let proxy = proxy.map(ExposeSecret::expose_secret);
     let Ok(client) = Single::through(proxy, wall.connect_ms) else {
         return (ResetOutcome::StatusUnreadable, None);
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use shared_proto::clock::Millis;
 use shared_proto::lane::{LaneEvent, LaneOutcome, ResetTurn};
 use tokio::time::timeout;
 
@@ -36,19 +37,29 @@ async fn run(asking: Asking) -> bool {
     let unique = uuid::Uuid::new_v4().simple();
     let holder: Arc<str> = format!("{}/{unique}", asking.node.id).into();
     for _ in 0..ROUNDS {
-        // Before the question, so that no change is missed.
-        let changed = asking.slot.cell.lane.changed.notified();
         match claim(&asking, &holder).await {
             Some(ResetTurn::Recent) => return true,
             Some(ResetTurn::NotBefore { .. }) | None => return false,
             Some(ResetTurn::Claimed) => return spend(&asking, holder).await,
-            Some(ResetTurn::Busy { until }) => {
-                let wait = until.since(asking.node.now()).saturating_add(1);
-                timeout(Duration::from_millis(wait), changed).await.ok();
-            }
+            Some(ResetTurn::Busy { until }) => settled(&asking, until).await,
         }
     }
     false
+}
+
+/// Waits until somebody else's attempt has ended, or is over by the clock.
+async fn settled(asking: &Asking, until: Millis) {
+    let lane = &asking.slot.cell.lane;
+    loop {
+        // Before the look, so that no change is missed.
+        let changed = lane.changed.notified();
+        let now = asking.node.now();
+        if now >= until || !lane.state().reset.is_claimed(now) {
+            return;
+        }
+        let left = until.since(now).saturating_add(1);
+        timeout(Duration::from_millis(left), changed).await.ok();
+    }
 }
 
 /// A claim counts once the store has it; where the store does not answer, that on
@@ -90,7 +101,7 @@ async fn spend(asking: &Asking, holder: Arc<str>) -> bool {
     tracing::info!(
         connection = %slot.connection.id,
         outcome = outcome.as_str(),
-        not_before = not_before.map(|at| at.to_rfc3339()),
+        not_before = not_before.map(Millis::to_rfc3339),
         "asked for a reset of the usage limit"
     );
     let metrics = &asking.node.observer.metrics.wall;

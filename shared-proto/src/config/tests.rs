@@ -5,6 +5,7 @@ use std::path::Path as FilePath;
 
 use super::{Env, Loaded, Overrides, Problem, Source, load};
 
+mod extras;
 mod files;
 mod properties;
 mod providers;

@@ -120,10 +120,19 @@ impl ResetOutcome {
     pub fn not_before(self, announced: Option<Millis>, now: Millis) -> Millis {
         let rest = match self {
             Self::Reset | Self::NotLimited | Self::AlreadyUsed => WEEK_MS,
-            _ => SHORT_MS,
+            Self::Cooldown
+            | Self::Ineligible
+            | Self::Unavailable
+            | Self::Unknown
+            | Self::RateLimited
+            | Self::AuthError
+            | Self::Error
+            | Self::NotOffered
+            | Self::StatusUnreadable
+            | Self::NoOrganization => SHORT_MS,
         };
         let announced = announced.filter(|at| self.announces() && *at > now);
-        announced.map_or(now.plus(rest), |at| at.min(now.plus(LONGEST_MS)))
+        announced.map_or_else(|| now.plus(rest), |at| at.min(now.plus(LONGEST_MS)))
     }
 }
 

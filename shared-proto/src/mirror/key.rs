@@ -22,6 +22,8 @@ pub const LOCKOUT: &str = "lockout";
 pub const LANE: &str = "lane";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
+/// The kind of the record of how many tools a provider takes.
+pub const TOOLS: &str = "tools";
 /// The kind of the record of a lease by its owner.
 pub const LEASE: &str = "lease";
 /// The kind of the record that says which lease a connection is bound by.
@@ -52,6 +54,8 @@ pub enum Key {
     Lane(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
+    /// How many tools a provider takes.
+    Tools(ProviderId),
     /// A session lease, by the hash of its owner's token (lower-case hex).
     Lease(Arc<str>),
     /// Which lease a connection is bound by.
@@ -87,7 +91,17 @@ impl Key {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
         let free = !matches!(
             kind,
-            "" | HEALTH | LOCKOUT | LANE | BREAKER | LEASE | BOUND | PIN | TOKEN | REFRESH | LEADER
+            "" | HEALTH
+                | LOCKOUT
+                | LANE
+                | BREAKER
+                | TOOLS
+                | LEASE
+                | BOUND
+                | PIN
+                | TOKEN
+                | REFRESH
+                | LEADER
         ) && kind.bytes().all(plain);
         free.then(|| {
             Self::Other(OtherKey {
@@ -111,6 +125,7 @@ impl Key {
             Self::Lockout(_) => LOCKOUT,
             Self::Lane(_) => LANE,
             Self::Breaker(_) => BREAKER,
+            Self::Tools(_) => TOOLS,
             Self::Lease(_) => LEASE,
             Self::Bound(_) => BOUND,
             Self::Pin(_) => PIN,
@@ -129,7 +144,7 @@ impl Key {
             | Self::Bound(id)
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
-            Self::Breaker(id) => escape(id.as_str()),
+            Self::Breaker(id) | Self::Tools(id) => escape(id.as_str()),
             Self::Lease(hash) | Self::Pin(hash) => escape(hash),
             Self::Leader => LEADER_ID.to_owned(),
             Self::Other(other) => other.spelled_id.to_string(),
@@ -219,6 +234,7 @@ impl Keyspace {
             LOCKOUT => unescape(id).map(|id| Key::Lockout(ConnectionId::new(id))),
             LANE => unescape(id).map(|id| Key::Lane(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
+            TOOLS => unescape(id).map(|id| Key::Tools(ProviderId::new(id))),
             LEASE => unescape(id).map(|id| Key::Lease(id.into())),
             BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),
             PIN => unescape(id).map(|id| Key::Pin(id.into())),

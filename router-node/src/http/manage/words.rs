@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth, LastError};
-use shared_proto::lane::UsageLane;
+use shared_proto::lane::{ResetOutcome, UsageLane};
 use shared_proto::lockout::ModelLockouts;
 
 /// A connection's health at `now`.
@@ -80,7 +80,7 @@ pub(super) fn lane(lane: &UsageLane, now: Millis) -> Value {
 pub(super) fn limit_reset(lane: &UsageLane) -> Value {
     let memo = &lane.reset;
     json!({
-        "outcome": memo.outcome.map(|outcome| outcome.as_str()),
+        "outcome": memo.outcome.map(ResetOutcome::as_str),
         "endedAt": memo.ended_at.map(Millis::to_rfc3339),
         "notBefore": memo.not_before.map(Millis::to_rfc3339),
     })

@@ -313,9 +313,8 @@ fn warn_of_switches(specific: &Map<String, Json>, path: &Path, context: &mut Con
     for (name, value) in specific {
         let path = path.key(name);
         let wrong = match name.as_str() {
-            "disableCooling" => !value.is_boolean(),
             "baseUrl" => !value.is_string(),
-            "lowPriorityMode" | "autoLimitReset" => !value.is_boolean(),
+            "disableCooling" | "lowPriorityMode" | "autoLimitReset" => !value.is_boolean(),
             "organizationUUID" | "organization_uuid" => {
                 let text = value.as_str().unwrap_or_default();
                 if usable_organization(text).is_none() {

@@ -5,12 +5,13 @@ use proptest::prelude::*;
 use super::{Key, Keyspace, Spelled};
 
 /// A key of every kind that has an id.
-fn keys(id: &str) -> [Key; 10] {
+fn keys(id: &str) -> [Key; 11] {
     [
         Key::Health(id.into()),
         Key::Lockout(id.into()),
         Key::Lane(id.into()),
         Key::Breaker(id.into()),
+        Key::Tools(id.into()),
         Key::Lease(id.into()),
         Key::Bound(id.into()),
         Key::Pin(id.into()),
@@ -24,8 +25,8 @@ fn keys(id: &str) -> [Key; 10] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "lockout", "lane", "breaker", "lease", "bound", "pin", "token", "refresh",
-        "later",
+        "health", "lockout", "lane", "breaker", "tools", "lease", "bound", "pin", "token",
+        "refresh", "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);
