@@ -123,7 +123,7 @@ async fn search(
         Ok(found) => return Ok(found),
         Err(refused) => refused,
     };
-    let Some(rescue) = emergency::rescue(request, &refused) else {
+    let Some(rescue) = emergency::rescue(request, &refused, trace) else {
         return Err(refused.error);
     };
     let warning = emergency::WARNING;
