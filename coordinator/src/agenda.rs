@@ -196,6 +196,8 @@ fn plan(record: &Record) -> Option<Entry> {
         }
         // Few, or not this version's to judge.
         Key::Lockout(_)
+        | Key::Lane(_)
+        | Key::Tools(_)
         | Key::Breaker(_)
         | Key::Gate(_)
         | Key::Pin(_)

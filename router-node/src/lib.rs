@@ -32,4 +32,5 @@ mod slots;
 mod timer;
 mod token;
 mod upstream;
+mod wall;
 mod welcome;

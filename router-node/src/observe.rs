@@ -12,6 +12,7 @@ mod slots;
 mod telemetry;
 mod tokens;
 mod trials;
+mod wall;
 
 use std::time::Duration;
 

@@ -8,16 +8,21 @@
 
 mod admit;
 pub(crate) mod after;
+pub(crate) mod background;
 mod credential;
 pub(crate) mod dispatch;
+mod emergency;
 pub(crate) mod facts;
+mod lane;
 pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
 mod pinned;
 pub(crate) mod refuse;
+mod repeat;
 pub(crate) mod resolve;
 mod siblings;
+mod tools;
 pub(crate) mod trace;
 pub(crate) mod transition;
 pub(crate) mod trial;
@@ -44,6 +49,7 @@ use leased::{Cleared, Leased};
 use live::Live;
 use pick::{Candidate, Pick, Picker};
 use refuse::Refusal;
+use repeat::Repeats;
 use resolve::Targets;
 use trace::Trace;
 use transition::Durable;
@@ -93,15 +99,58 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
     }
 }
 
-/// Tries candidates until one answers or nobody is left.
+/// What a request is refused with.
+struct Refused {
+    error: ClientError,
+    /// The last failed attempt.
+    last: Option<Failed>,
+}
+
+impl From<ClientError> for Refused {
+    fn from(error: ClientError) -> Self {
+        Self { error, last: None }
+    }
+}
+
+/// Finds somebody who answers; as a last resort, where it was for money only, the
+/// operator's emergency target. Where that fails too, the first refusal is told.
 async fn search(
     request: &Rc<Admitted>,
     trace: &mut Trace,
 ) -> Result<(Success, After), ClientError> {
+    let (leased, targets) = destined(request, trace).await?;
     let call = Call::new(request);
-    let (mut leased, targets) = destined(request).await?;
+    let walked = walk(request, &call, (leased, &targets), trace).await;
+    let refused = match walked {
+        Ok(found) => return Ok(found),
+        Err(refused) => refused,
+    };
+    let Some(rescue) = emergency::rescue(request, &refused, trace) else {
+        return Err(refused.error);
+    };
+    let warning = emergency::WARNING;
+    tracing::warn!(
+        warning,
+        "refused for money everywhere; the emergency target is asked"
+    );
+    trace.edit(|record| record.warnings.push(warning));
+    let call = Call::with(request, &rescue.facts);
+    let walked = walk(request, &call, (None, &rescue.targets), trace).await;
+    walked.map_err(|_| {
+        trace.edit(|record| record.warnings.retain(|known| *known != warning));
+        refused.error
+    })
+}
+
+/// Tries candidates until one answers or nobody is left.
+async fn walk(
+    request: &Rc<Admitted>,
+    call: &Call<'_>,
+    (mut leased, targets): (Option<Leased>, &Targets),
+    trace: &mut Trace,
+) -> Result<(Success, After), Refused> {
     let set_aside = leased.is_none().then_some(&request.worker.node.leases);
-    let mut picker = Picker::new(&targets, request.key.as_deref(), set_aside);
+    let mut picker = Picker::new(targets, request.key.as_deref(), set_aside);
     picker.note_foreign(trace);
     let mut waits = Waits::default();
     let mut admission = Admission::new(request, targets.queue);
@@ -110,7 +159,7 @@ async fn search(
     loop {
         let picked = match &mut leased {
             Some(leased) => leased.next_step(request, &mut picker, trace).await?,
-            None => next_step(request, &targets, &mut picker, &mut waits, trace).await,
+            None => next_step(request, targets, &mut picker, &mut waits, trace).await,
         };
         let (candidate, probe) = match picked {
             Picked::Go(candidate, probe) => (candidate, probe),
@@ -138,7 +187,7 @@ async fn search(
         let mut after = After::new(request, candidate, request.worker.now(), probe, trace);
         after.under(passage);
         after.holding(ticket);
-        match attempt(&call, request, &mut leased, &mut after, trace).await? {
+        match attempt(call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
                 return Ok((success, after));
@@ -146,6 +195,7 @@ async fn search(
             Err(failed) => {
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
+                tools::learn(request, after.candidate(), &failed);
                 picker.failed(after.candidate(), failed.failure.blame);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
@@ -158,22 +208,27 @@ async fn search(
     durable.settle().await;
     let refusal = Refusal {
         request,
-        targets: &targets,
+        targets,
         last: last.as_ref(),
         now: request.worker.now(),
     };
-    Err(refusal.answer(trace))
+    let error = refusal.answer(trace);
+    Err(Refused { error, last })
 }
 
 /// Where the request may go: by its lease, if it needs one, and its model.
-async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), ClientError> {
+async fn destined(
+    request: &Admitted,
+    trace: &mut Trace,
+) -> Result<(Option<Leased>, Targets), ClientError> {
     let mut leased = Leased::select(request).await?;
-    let targets = resolve::resolve(
+    let mut targets = resolve::resolve(
         &request.routing,
         request.protocol,
         &request.facts.model,
         request.key.as_deref(),
     )?;
+    tools::fit(request, &mut targets, trace)?;
     if let Some(leased) = &mut leased {
         leased.route(request, &targets).await?;
     }
@@ -181,9 +236,7 @@ async fn destined(request: &Admitted) -> Result<(Option<Leased>, Targets), Clien
 }
 
 /// Makes one attempt; the error is that its lease is lost meanwhile. Where
-/// nothing was sent because a pooled connection was closed, or where a refused
-/// access token could be renewed, it is made once more, and passes the fence
-/// once more.
+/// [`Repeats`] says so the call is made once more, and passes the fence once more.
 async fn attempt(
     call: &Call<'_>,
     request: &Admitted,
@@ -191,45 +244,35 @@ async fn attempt(
     after: &mut After,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    let (mut stale, mut renewed) = (false, false);
+    let mut repeats = Repeats::new(request, after.candidate());
     loop {
         let credential = match credential::present(after.candidate(), request.worker.now()) {
             Ok(credential) => credential,
             Err(failed) => return Ok(Err(failed)),
         };
-        let header = credential.header.as_ref();
-        let mut sent = tokio::select! {
+        let ride = repeats.ride();
+        after.on_the_lane(ride.as_ref().is_some_and(|ride| ride.on.is_some()));
+        let shown = (credential.header.as_ref(), ride.as_ref());
+        let lost = after.lost();
+        let calling = async {
+            let now = request.worker.now();
+            let mut sent = call.dispatch(after.candidate(), shown, now).await;
+            let presented = (&credential, ride.as_ref());
+            let again = repeats.judge(&mut sent, presented, after, trace).await;
+            (sent, again)
+        };
+        let called = tokio::select! {
             biased;
-            () = after.lost() => {
+            () = lost => None,
+            called = calling => Some(called),
+        };
+        match called {
+            None => {
                 after.cut_short(trace);
                 return Err(LeaseCode::Lost.into());
             }
-            sent = call.dispatch(after.candidate(), header, request.worker.now()) => sent,
-        };
-        let again = match &mut sent {
-            Err(failed) if failed.stale && !stale => {
-                stale = true;
-                true
-            }
-            Err(failed) if !renewed && credential.may_mend(failed) => {
-                renewed = true;
-                let mended = tokio::select! {
-                    biased;
-                    () = after.lost() => {
-                        after.cut_short(trace);
-                        return Err(LeaseCode::Lost.into());
-                    }
-                    mended = credential.mend(after.candidate(), failed) => mended,
-                };
-                if mended {
-                    after.calls_again(failed, request.worker.now(), trace);
-                }
-                mended
-            }
-            Ok(_) | Err(_) => false,
-        };
-        if !again {
-            return Ok(sent);
+            Some((sent, false)) => return Ok(sent),
+            Some((_, true)) => {}
         }
         match leased::clear(leased, request, after.candidate(), None).await? {
             Cleared::Go(passage) => after.under(passage),

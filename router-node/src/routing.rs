@@ -10,6 +10,7 @@ mod cell;
 mod gate;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use shared_proto::protocol::Protocol;
 
 use crate::token;
 use crate::token::cell::Bearer;
+use crate::wall::Wall;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use build::build;
@@ -36,6 +38,7 @@ pub(crate) use cell::{
     PublishLockouts,
 };
 pub(crate) use gate::{GateCell, PublishGate};
+pub(crate) use tools::{PublishTools, ToolsCell, ToolsOwner};
 
 /// One configuration, ready to route by.
 pub(crate) struct Routing {
@@ -68,6 +71,8 @@ pub(crate) struct Slot {
     pub(crate) auth: Option<(HeaderName, HeaderValue)>,
     /// How its tokens are refreshed, if they are.
     pub(crate) tokens: Option<Arc<token::Setup>>,
+    /// How it meets its usage wall, if it is to.
+    pub(crate) wall: Option<Arc<Wall>>,
     /// Sent unless the client said otherwise.
     pub(crate) default_headers: Vec<(HeaderName, HeaderValue)>,
     /// The numbers of its models' locks.
@@ -167,6 +172,8 @@ pub(crate) struct ProviderSlot {
     pub(crate) gate: Arc<GateCell>,
     /// The numbers of its gate.
     pub(crate) gate_rules: GateRules,
+    /// How many tools it takes, as far as it said.
+    pub(crate) tools: Arc<ToolsCell>,
     /// Every connection, in configuration order.
     pub(crate) all: Vec<Arc<Slot>>,
     /// The same by name.

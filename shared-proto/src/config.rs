@@ -37,8 +37,9 @@ pub use problem::{Problem, nearest};
 pub(crate) use resolve::{Parts, assemble, described};
 pub use saved::{Area, Patch, Saved};
 pub use settings::{
-    ConnectionCooldown, EgressRules, ErrorRule, HintBounds, ModelLockout, PerProfile,
-    ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules, Settings, WaitForCooldown,
+    ConnectionCooldown, EgressRules, EmergencyFallback, ErrorRule, HintBounds, MAX_TOOLS,
+    ModelLockout, PerProfile, ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules,
+    Settings, UsageWall, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};

@@ -5,9 +5,9 @@
 //! | configure | [`config`], [`catalogue`] | what the operator wrote, typed; which providers exist |
 //! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
-//! | classify | [`restate`], [`classify`], [`hint`] | what a failure means, whose fault it is, when it ends |
-//! | transition | [`health`], [`breaker`] | the state machines of connections and providers |
 //! | share | [`egress`] | which connections leave by one address, and rest for its limits together |
+//! | classify | [`restate`], [`classify`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
+//! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
 //! | mirror | [`mirror`], [`roster`] | the durable, ordered copy of that state; who shares it |
@@ -23,11 +23,13 @@ pub mod classify;
 pub mod clock;
 pub mod config;
 pub mod egress;
+pub mod emergency;
 pub mod failure;
 pub mod gate;
 pub mod health;
 pub mod hint;
 pub mod id;
+pub mod lane;
 pub mod leader;
 pub mod lease;
 pub mod lockout;
@@ -42,3 +44,4 @@ mod simulation;
 pub mod sse;
 pub mod stream;
 pub mod token;
+pub mod tools;

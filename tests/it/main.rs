@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod background;
 mod bad_input;
 mod breaker;
 mod cases;
@@ -35,6 +36,7 @@ mod disconnect;
 mod drain;
 mod egress;
 mod egress_cluster;
+mod emergency;
 mod errors;
 mod expired_retry;
 mod failover;
@@ -89,4 +91,6 @@ mod telemetry;
 mod tokens_cluster;
 mod tokens_refresh;
 mod tokens_stored;
+mod tool_limit;
 mod traces;
+mod usage_wall;

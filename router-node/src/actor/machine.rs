@@ -5,8 +5,10 @@ use shared_proto::clock::Millis;
 use shared_proto::gate::{GateEvent, GateOutcome, GateRules, ProviderGate};
 use shared_proto::egress::Observations;
 use shared_proto::health::{self, ConnectionHealth};
+use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
+use shared_proto::tools::{Learned, ToolLimit};
 
 /// A pure machine whose state is mirrored.
 pub(crate) trait Machine: Body + Clone + Default + PartialEq + Unpin + 'static {
@@ -134,6 +136,70 @@ impl Machine for Observations {
     }
 
     fn may_repeat(_: &Self) -> bool {
+        true
+    }
+}
+
+impl Machine for UsageLane {
+    type Event = LaneEvent;
+    type Rules = LaneRules;
+    type Outcome = LaneOutcome;
+
+    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
+        let step = self.step(event, now, rules);
+        Applied {
+            state: step.state,
+            changed: step.changed,
+            outcome: step.outcome,
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        // Every reader judges a lane's end from the clock.
+        None
+    }
+
+    fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event> {
+        // It was the wall of another account.
+        let both = self.credential.zip(rules.credential);
+        both.is_some_and(|(found, own)| found != own)
+            .then_some(LaneEvent::Forget)
+    }
+
+    fn may_repeat(event: &Self::Event) -> bool {
+        match event {
+            // A served request would be counted twice.
+            LaneEvent::Answered { signs, .. } => !(200..300).contains(&signs.status),
+            LaneEvent::ClaimReset { .. } | LaneEvent::ResetEnded { .. } => true,
+            // It would forget what is known since.
+            LaneEvent::Forget => false,
+        }
+    }
+}
+
+impl Machine for ToolLimit {
+    type Event = Learned;
+    type Rules = ();
+    type Outcome = ();
+
+    fn apply(&self, event: &Self::Event, _: Millis, (): &Self::Rules) -> Applied<Self> {
+        let (state, changed) = self.step(*event);
+        Applied {
+            state,
+            changed,
+            outcome: (),
+        }
+    }
+
+    fn wakes_at(&self, _: Millis) -> Option<Millis> {
+        None
+    }
+
+    fn on_found(&self, (): &Self::Rules) -> Option<Self::Event> {
+        None
+    }
+
+    fn may_repeat(_: &Self::Event) -> bool {
         true
     }
 }

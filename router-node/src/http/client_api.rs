@@ -16,13 +16,14 @@ use shared_proto::config::ApiKey;
 use shared_proto::protocol::Protocol;
 
 use super::body::{self, Held, Limits};
-use super::reply::{ClientError, Shape, stamp};
+use super::reply::{ClientError, Shape, mark, stamp};
 use super::stream_body::StreamBody;
 use super::{
     GET, Here, auth, get_or_head, headers, leases, refused_call, request_id, shape_of, wrong_method,
 };
 use crate::node::Worker;
 use crate::request::after::After;
+use crate::request::background;
 use crate::request::dispatch::Whole;
 use crate::request::facts::{Facts, session};
 use crate::request::leased;
@@ -90,29 +91,50 @@ async fn serve(
             return error.response(shape, &id);
         }
     };
+    let mut response = answer(&request, &admitted, trace, &id).await;
+    if admitted.facts.background {
+        mark(&mut response, background::WARNING);
+    }
+    response
+}
+
+/// Lets the plan find an answer, and makes the response of it.
+async fn answer(
+    request: &HttpRequest,
+    admitted: &Rc<Admitted>,
+    trace: Trace,
+    id: &Arc<str>,
+) -> HttpResponse {
+    let protocol = admitted.protocol;
     let server = &admitted.routing.config.server;
     let keep_alive = Duration::from_millis(server.keep_alive_ms);
     let early = admitted.facts.stream && server.early_keep_alive && !keep_alive.is_zero();
-    let planned = plan(Rc::clone(&admitted), trace);
+    let planned = plan(Rc::clone(admitted), trace);
     let served = if early {
         // Past one silent interval the head goes out, and the plan goes on
         // inside the body: a proxy in front would give up on a silent answer.
         let mut planned: Pin<Box<dyn Future<Output = Served>>> = Box::pin(planned);
         let Ok(served) = tokio::time::timeout(keep_alive, &mut planned).await else {
-            let body = StreamBody::waiting(planned, protocol, Arc::clone(&id), keep_alive);
-            return event_stream(StatusCode::OK, &id, None).body(body);
+            let body = StreamBody::waiting(planned, protocol, Arc::clone(id), keep_alive);
+            return event_stream(StatusCode::OK, id, None).body(body);
         };
         served
     } else {
         planned.await
     };
     match served {
-        Served::Refused(error) => error.response(shape, &id),
-        Served::Whole(whole, after) => whole_response(&request, whole, &after, &id),
+        Served::Refused(error) => error.response(Shape::from(protocol), id),
+        Served::Whole(mut whole, after) => {
+            if admitted.facts.background {
+                whole.body = background::noted(&whole.body);
+            }
+            whole_response(request, whole, &after, id)
+        }
         Served::Live(live, after) => {
             let status = StatusCode::from_u16(live.answer().status).unwrap_or(StatusCode::OK);
-            let mut response = event_stream(status, &id, Some(&after));
+            let mut response = event_stream(status, id, Some(&after));
             forward_headers(&mut response, &live.answer().headers, &after);
+            let id = Arc::clone(id);
             response.body(StreamBody::live(live, after, protocol, id, keep_alive))
         }
     }
@@ -144,7 +166,17 @@ async fn admit(
     trace.edit(|record| {
         record.model = Some(facts.model.clone());
         record.stream = facts.stream;
+        if facts.background {
+            record.warnings.push(background::WARNING);
+        }
     });
+    if facts.background {
+        tracing::warn!(
+            request_id = %request_id(request),
+            warning = background::WARNING,
+            "a background response is run while the client waits"
+        );
+    }
     let ttl_ms = routing.config.settings.session_affinity_ttl_ms;
     // A lease says where its requests go, whatever their session.
     let session = (ttl_ms > 0 && lease.is_none())
@@ -250,6 +282,11 @@ fn name_route(response: &mut HttpResponseBuilder, after: &After) {
     ] {
         if let Ok(value) = HeaderValue::from_str(value) {
             response.insert_header((HeaderName::from_static(name), value));
+        }
+    }
+    for warning in after.warnings() {
+        if *warning != background::WARNING {
+            response.append_header(("x-omniroute-warning", *warning));
         }
     }
     response.insert_header((

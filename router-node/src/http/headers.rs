@@ -10,6 +10,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 /// Request headers that never reach an upstream, lowercased and sorted.
 const NOT_UPSTREAM: &[&str] = &[
     "accept-encoding",
+    "anthropic-usage-limit",
     "api-key",
     "authorization",
     "baggage",

@@ -156,6 +156,13 @@ impl ClientError {
 /// Official client libraries don't wait longer than this for a retry.
 const LONGEST_CLIENT_RETRY_S: u64 = 120;
 
+/// Marks an answer that is not quite what was asked for.
+pub(crate) fn mark(response: &mut HttpResponse, warning: &'static str) {
+    let name = HeaderName::from_static("x-omniroute-warning");
+    let value = HeaderValue::from_static(warning);
+    response.headers_mut().append(name, value);
+}
+
 /// Puts the request's id where each protocol's clients look for it.
 pub(crate) fn stamp(response: &mut actix_web::HttpResponseBuilder, request_id: &str) {
     if let Ok(value) = HeaderValue::from_str(request_id) {

@@ -70,6 +70,18 @@ impl Directory {
                     owner.send(heard).await.ok();
                 }
             }
+            Key::Tools(id) => {
+                let owner = self.0.borrow().tools_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
+            Key::Lane(id) => {
+                let owner = self.0.borrow().lane_owner(id);
+                if let Some(owner) = owner {
+                    owner.send(heard).await.ok();
+                }
+            }
             Key::Breaker(id) => {
                 let owner = self.0.borrow().breaker_owner(id);
                 if let Some(owner) = owner {
@@ -110,6 +122,16 @@ impl Directory {
                 }
                 Key::Lockout(id) => {
                     if let Some(owner) = cells.lockout_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Tools(id) => {
+                    if let Some(owner) = cells.tools_owner(&id) {
+                        owner.do_send(StoreIsBack);
+                    }
+                }
+                Key::Lane(id) => {
+                    if let Some(owner) = cells.lane_owner(&id) {
                         owner.do_send(StoreIsBack);
                     }
                 }

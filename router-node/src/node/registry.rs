@@ -17,21 +17,25 @@ use shared_proto::config::{Connection, Credential};
 use shared_proto::gate::ProviderGate;
 use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
 use shared_proto::id::ConnectionId;
+use shared_proto::lane::{LaneEvent, LaneRules, UsageLane};
 use shared_proto::lockout::{LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::commit::Expected;
 use shared_proto::mirror::key::{Key, Keyspace, Spelled};
 use shared_proto::mirror::record::{Record, Why};
 use shared_proto::mirror::{LoadError, Snapshot};
+use shared_proto::tools::ToolLimit;
 
 use super::follow::{Directory, Following, expectation};
 use crate::actor::machine::Machine;
 use crate::actor::owner::{Heard, NewRules, Owner, Report, Shared, Stored};
 use crate::egress::Egress;
 use crate::routing::{
-    Cells, ProviderSlot, PublishBreaker, PublishGate, PublishHealth, PublishLockouts, Routing, Slot,
+    Cells, ProviderSlot, PublishBreaker, PublishGate, PublishHealth, PublishLockouts, PublishTools,
+    Routing, Slot,
 };
 use crate::token;
 use crate::token::refresher::{NewSetup, Refresher};
+use crate::wall::PublishLane;
 
 /// Records that a reload looks up at once.
 const LOADS: usize = 32;
@@ -202,6 +206,7 @@ impl Registry {
             new.extend(self.apply_connection(routing, slot));
             new.extend(self.apply_tokens(slot));
             new.extend(self.apply_lockouts(slot));
+            new.extend(self.apply_lane(slot));
         }
         // What is switched off can be tested; its tokens are left alone.
         for (_, slot) in routing.switched_off.values() {
@@ -215,6 +220,7 @@ impl Registry {
             let settings = &routing.config.settings;
             let rules = BreakerRules::new(settings, provider.provider.profile)
                 .trusting_limits(settings.trusts_limits(&provider.provider));
+            new.extend(self.apply_tools(provider));
             let cell = &provider.breaker;
             if let Some(owner) = cell.owner() {
                 owner.do_send(NewRules::<ProviderBreaker>(rules));
@@ -252,6 +258,11 @@ impl Registry {
                 // They were the limits of another account.
                 owner.do_send(Report::<ModelLockouts>(LockoutEvent::Clear { model: None }));
             }
+            if let Some(owner) = cell.lane.owner() {
+                let credential = Some(mark);
+                owner.do_send(NewRules::<UsageLane>(LaneRules { credential }));
+                owner.do_send(Report::<UsageLane>(LaneEvent::Forget));
+            }
         }
         None
     }
@@ -285,6 +296,41 @@ impl Registry {
 }
 
 impl Registry {
+    /// Starts the owner of a provider's limit on tools.
+    fn apply_tools(&mut self, provider: &ProviderSlot) -> Option<Key> {
+        let cell = &provider.tools;
+        if cell.owner().is_some() {
+            return None;
+        }
+        let key = Key::Tools(provider.provider.id.clone());
+        let held = self
+            .found
+            .as_mut()
+            .map(|found| found.take::<ToolLimit>(&key));
+        let publish = PublishTools(Arc::clone(cell));
+        let shared = self.shared.clone();
+        cell.own(|| Owner::start(key.clone(), held, (), publish, shared));
+        Some(key)
+    }
+
+    /// Starts the owner of what is known of a connection's usage wall, if it has one.
+    fn apply_lane(&mut self, slot: &Slot) -> Option<Key> {
+        let cell = &slot.cell;
+        if slot.wall.is_none() || cell.lane.owner().is_some() {
+            return None;
+        }
+        let rules = LaneRules {
+            credential: Some(fingerprint(&slot.connection)),
+        };
+        let key = Key::Lane(slot.connection.id.clone());
+        let held = self.found.as_mut().map(|found| found.take(&key));
+        let publish = PublishLane(Arc::clone(cell));
+        let shared = self.shared.clone();
+        cell.lane
+            .own(|| Owner::start(key.clone(), held, rules, publish, shared));
+        Some(key)
+    }
+
     /// Starts who refreshes a connection's tokens, or tells them how they are
     /// configured now.
     fn apply_tokens(&mut self, slot: &Slot) -> Option<Key> {

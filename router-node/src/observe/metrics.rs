@@ -16,6 +16,7 @@ use super::leases::LeaseMetrics;
 use super::slots::{PinMetrics, SlotMetrics};
 use super::tokens::TokenMetrics;
 use super::trials::TrialMetrics;
+use super::wall::WallMetrics;
 use crate::actor::owner::CommitCounters;
 use crate::request::trace::{Outcome, Record};
 
@@ -84,6 +85,7 @@ pub(crate) struct Metrics {
     pub(crate) tokens: TokenMetrics,
     pub(crate) trials: TrialMetrics,
     pub(crate) egress: EgressMetrics,
+    pub(crate) wall: WallMetrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -121,6 +123,7 @@ impl Metrics {
             tokens: TokenMetrics::default(),
             trials: TrialMetrics::default(),
             egress: EgressMetrics::default(),
+            wall: WallMetrics::default(),
         };
         metrics.register();
         // There from the start, so that the first one is seen to be more than none.
@@ -226,6 +229,7 @@ impl Metrics {
         self.tokens.register(r);
         self.trials.register(r);
         self.egress.register(r);
+        self.wall.register(r);
     }
 
     /// Counts a finished request.

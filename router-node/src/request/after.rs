@@ -44,6 +44,10 @@ pub(crate) struct After {
     span: Option<AttemptSpan>,
     settled: bool,
     attempts: usize,
+    /// Whether its call goes out on the low-priority lane.
+    low_priority: bool,
+    /// What the answer is marked with.
+    warnings: Vec<&'static str>,
     /// Its place in flight, under a lease.
     passage: Option<Passage>,
     /// Its slot, where the connection has a cap.
@@ -77,6 +81,8 @@ impl After {
             span,
             settled: false,
             attempts: 1,
+            low_priority: false,
+            warnings: Vec::new(),
             passage: None,
             ticket: None,
         }
@@ -106,6 +112,11 @@ impl After {
     /// Upstream calls made for the answer.
     pub(crate) fn attempts(&self) -> usize {
         self.attempts
+    }
+
+    /// What its answer is marked with.
+    pub(crate) fn warnings(&self) -> &[&'static str] {
+        &self.warnings
     }
 
     /// Whom the attempt called.
@@ -141,6 +152,16 @@ impl After {
         self.started = Instant::now();
     }
 
+    /// Its next call goes out on the low-priority lane, or not.
+    pub(crate) fn on_the_lane(&mut self, rides: bool) {
+        self.low_priority = rides;
+    }
+
+    /// The same call is made once more: what it shows is what it began with now.
+    pub(crate) fn begins_anew(&mut self, now: Millis) {
+        self.began = now;
+    }
+
     /// The attempt is given up before its answer was committed.
     pub(crate) fn cut_short(&mut self, trace: &mut Trace) {
         let attempt = Attempt {
@@ -153,6 +174,8 @@ impl After {
     /// The trace goes with the answer from here on.
     pub(crate) fn attach(&mut self, trace: Trace) {
         self.attempts = trace.attempts().saturating_add(1);
+        let record = trace.record();
+        self.warnings = record.map_or_else(Vec::new, |record| record.warnings.clone());
         self.trace = Some(trace);
     }
 
@@ -169,6 +192,7 @@ impl After {
             status: None,
             reason: None,
             failure: None,
+            low_priority: self.low_priority,
             cooled_until: None,
             shared: None,
         }

@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Admitted;
 use super::facts::Facts;
+use super::lane::{Ride, slow_header};
 use super::live::{Live, LiveEnd};
 use super::pick::Candidate;
 use super::unsent::{transport, unsent};
@@ -86,9 +87,14 @@ pub(crate) struct Failed {
 impl<'a> Call<'a> {
     /// The calls of `request`.
     pub(crate) fn new(request: &'a Admitted) -> Self {
+        Self::with(request, &request.facts)
+    }
+
+    /// The same with another body.
+    pub(crate) fn with(request: &'a Admitted, facts: &'a Facts) -> Self {
         Self {
             protocol: request.protocol,
-            facts: &request.facts,
+            facts,
             headers: &request.headers,
             config: &request.routing.config,
             clients: &request.worker.clients,
@@ -105,17 +111,19 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls `candidate` once, which proves itself with `credential`. Whatever the upstream may have worked on is a
-    /// failure and not sent again.
+    /// Calls `candidate` once, which proves itself with `credential`, on `ride` if it
+    /// may have a wall. Whatever the upstream may have worked on is a failure and
+    /// not sent again.
     pub(crate) async fn dispatch(
         &self,
         candidate: &Candidate,
-        credential: Shown<'_>,
+        (credential, ride): (Shown<'_>, Option<&Ride>),
         now: Millis,
     ) -> Result<Success, Failed> {
         let total = limit(candidate.slot.provider.timeouts.total_ms).min(self.most);
         let deadline = after(Instant::now(), total);
-        let sending = self.send(candidate, credential);
+        let slow = ride.and_then(|ride| ride.on).map(|_| slow_header());
+        let sending = self.send(candidate, [credential, slow.as_ref()]);
         let sent = if self.facts.stream {
             sending.await
         } else {
@@ -125,6 +133,9 @@ impl<'a> Call<'a> {
                 .unwrap_or_else(|_| late())
         };
         let answer = sent.map_err(unsent)?;
+        if let Some(ride) = ride {
+            ride.saw(answer.status, &answer.headers);
+        }
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(candidate, answer, now).await);
         }
@@ -140,7 +151,7 @@ impl<'a> Call<'a> {
     async fn send(
         &self,
         candidate: &Candidate,
-        credential: Shown<'_>,
+        shown: [Shown<'_>; 2],
     ) -> Result<Answer, SendError> {
         let slot = &candidate.slot;
         if slot.simulated() {
@@ -153,7 +164,7 @@ impl<'a> Call<'a> {
             )
             .await);
         }
-        let response = self.call(candidate, credential).await?;
+        let response = self.call(candidate, shown).await?;
         let (head, body) = response.into_parts();
         let body = AnswerBody::new(body, &head.headers);
         Ok(Answer {
@@ -167,12 +178,12 @@ impl<'a> Call<'a> {
     async fn call(
         &self,
         candidate: &Candidate,
-        credential: Shown<'_>,
+        shown: [Shown<'_>; 2],
     ) -> Result<http::Response<hyper::body::Incoming>, SendError> {
         let slot = &candidate.slot;
         let timeouts = &slot.provider.timeouts;
         let request = self
-            .request(candidate, credential)
+            .request(candidate, shown)
             .ok_or(SendError::ConnectFailed)?;
         let proxy = slot.connection.proxy_url.as_ref();
         let proxy = proxy.map(ExposeSecret::expose_secret);

@@ -1,6 +1,7 @@
 //! What the router reads of a request's body. Everything else goes upstream
 //! untouched, byte for byte.
 
+mod edit;
 mod scan;
 mod session;
 
@@ -15,6 +16,7 @@ use shared_proto::protocol::Protocol;
 use crate::http::reply::ClientError;
 use crate::upstream::Body;
 
+pub(crate) use edit::{Edit, edited};
 pub(crate) use session::session;
 
 /// Up to this size a body is copied into one piece, which costs less than
@@ -36,6 +38,11 @@ pub(crate) struct Facts {
     pub(crate) max_tokens: Option<u64>,
     /// Nothing is asked but the list of models; there is no body.
     pub(crate) listing: bool,
+    /// Whether the client asked for a response in the background; `body` does not
+    /// ask for it any more.
+    pub(crate) background: bool,
+    /// Where the list of tools stands in the body.
+    tools_at: Option<Range<usize>>,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +57,10 @@ struct Typed<'a> {
     max_completion_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     max_output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    background: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
 }
 
 /// The fields of nearly every valid body, for a fraction of the time.
@@ -60,8 +71,18 @@ fn quickly(body: &[u8]) -> Option<Typed<'_>> {
         "max_tokens",
         "max_completion_tokens",
         "max_output_tokens",
+        "background",
+        "tools",
     ];
-    let [model, stream, max_tokens, completion, output] = scan::members(body, names)?;
+    let [
+        model,
+        stream,
+        max_tokens,
+        completion,
+        output,
+        background,
+        tools,
+    ] = scan::members(body, names)?;
     let raw = |place: Option<Range<usize>>| match place {
         Some(place) => serde_json::from_slice(body.get(place)?).ok(),
         None => Some(None),
@@ -72,6 +93,8 @@ fn quickly(body: &[u8]) -> Option<Typed<'_>> {
         max_tokens: raw(max_tokens)?,
         max_completion_tokens: raw(completion)?,
         max_output_tokens: raw(output)?,
+        background: raw(background)?,
+        tools: raw(tools)?,
     })
 }
 
@@ -91,6 +114,22 @@ impl Facts {
             Some(typed) => typed,
             None => thoroughly(&body)?,
         };
+        if protocol == Protocol::Responses
+            && let Some(raw) = typed.background.filter(|raw| raw.get() == "true")
+        {
+            let place = place(&body, raw);
+            let (place, text) = match edit::member(&body, "background", &place) {
+                Some(member) => (member, ""),
+                // Its name has an escape in it.
+                None => (place, "false"),
+            };
+            let body = edited(&body, &mut [(place, text.to_owned())]);
+            let background = true;
+            return Self::read(protocol, body).map(|facts| Self {
+                background,
+                ..facts
+            });
+        }
         let raw = typed.model.ok_or_else(|| {
             ClientError::bad_request(
                 "missing_model",
@@ -99,8 +138,8 @@ impl Facts {
             )
         })?;
         let model = model_name(raw)?;
-        let start = (raw.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
-        let model_at = start..start.saturating_add(raw.get().len());
+        let model_at = place(&body, raw);
+        let tools_at = typed.tools.map(|raw| place(&body, raw));
         let stream = protocol != Protocol::Embeddings && flag(typed.stream)?;
         let limits = [
             typed.max_completion_tokens,
@@ -118,6 +157,20 @@ impl Facts {
             stream,
             max_tokens,
             listing: false,
+            background: false,
+            tools_at,
+        })
+    }
+
+    /// How many tools the request brings.
+    pub(crate) fn tools(&self) -> usize {
+        let list = self.tools_at.clone();
+        let Some(list) = list.and_then(|place| self.body.get(place)) else {
+            return 0;
+        };
+        scan::elements(list).unwrap_or_else(|| {
+            let list: Option<Vec<serde::de::IgnoredAny>> = serde_json::from_slice(list).ok();
+            list.map_or(0, |list| list.len())
         })
     }
 
@@ -129,8 +182,40 @@ impl Facts {
             model_at: 0..0,
             stream: false,
             max_tokens: None,
+            background: false,
+            tools_at: None,
             listing: true,
         }
+    }
+
+    /// The same request with an answer of at most `most` tokens. `None` for what has
+    /// no such limit.
+    pub(crate) fn capped(&self, protocol: Protocol, most: u64) -> Option<Self> {
+        let usual = match protocol {
+            Protocol::ChatCompletions | Protocol::Messages => "max_tokens",
+            Protocol::Responses => "max_output_tokens",
+            Protocol::Embeddings => return None,
+        };
+        let typed = quickly(&self.body).or_else(|| thoroughly(&self.body).ok())?;
+        let limits = [
+            typed.max_completion_tokens,
+            typed.max_tokens,
+            typed.max_output_tokens,
+        ];
+        let given: Vec<&RawValue> = limits.into_iter().flatten().collect();
+        let over = |raw: &&&RawValue| raw.get().parse().is_ok_and(|own: u64| own > most);
+        let mut edits: Vec<Edit> = given
+            .iter()
+            .filter(over)
+            .map(|raw| (place(&self.body, raw), most.to_string()))
+            .collect();
+        if given.is_empty() {
+            // It names a model, so that something follows.
+            let begin = self.body.iter().position(|b| *b == b'{')?.checked_add(1)?;
+            edits.push((begin..begin, format!("\"{usual}\":{most},")));
+        }
+        let body = edited(&self.body, &mut edits);
+        Self::read(protocol, body).ok()
     }
 
     /// The body with `model` in place of the client's name for it.
@@ -154,6 +239,20 @@ impl Facts {
         whole.extend_from_slice(&after);
         Body::whole(whole.freeze())
     }
+}
+
+/// Where a part of `body` stands in it.
+fn place(body: &Bytes, raw: &RawValue) -> Range<usize> {
+    let start = (raw.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
+    start..start.saturating_add(raw.get().len())
+}
+
+/// Where the members called `names` stand in a JSON object; see [`scan::members`].
+pub(crate) fn members<const N: usize>(
+    body: &[u8],
+    names: [&str; N],
+) -> Option<[Option<Range<usize>>; N]> {
+    scan::members(body, names)
 }
 
 fn model_name(raw: &RawValue) -> Result<String, ClientError> {

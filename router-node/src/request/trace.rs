@@ -42,12 +42,31 @@ pub(crate) struct Attempt {
     pub(crate) reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<Failure>,
+    /// Whether it was sent on the upstream's low-priority lane.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) low_priority: bool,
     /// Until when the connection rests because of it, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cooled_until: Option<String>,
     /// Who else rests, where it was a limit of the address that it left by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shared: Option<Shared>,
+}
+
+/// What a request did at an account's usage wall, without the attempt being over.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WallStep {
+    pub(crate) connection: ConnectionId,
+    /// Why the call was made again, or `ended` for the end of the lane.
+    pub(crate) step: &'static str,
+    /// Why the lane ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<&'static str>,
+    /// How often.
+    pub(crate) times: u32,
+    /// Waits before the calls together, ms.
+    pub(crate) waited_ms: u64,
 }
 
 /// A candidate that was not tried.
@@ -175,6 +194,9 @@ pub(crate) struct Record {
     pub(crate) more_excluded: u64,
     /// Waits for a cooling connection, ms.
     pub(crate) waits_ms: Vec<u64>,
+    /// What it did at usage walls: a line for each connection and step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) usage_wall: Vec<WallStep>,
     /// Time in queues for a slot, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queued_ms: Option<u64>,
@@ -185,6 +207,9 @@ pub(crate) struct Record {
     pub(crate) error: Option<Told>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Tokens>,
+    /// What the answer is marked with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<&'static str>,
     /// Harmless oddities of the upstream's stream.
     pub(crate) quirks: Vec<&'static str>,
     /// Who wanted to know, for a live test of a connection: `operator` or `expired_retry`.
@@ -238,10 +263,12 @@ impl Trace {
                 excluded: Vec::new(),
                 more_excluded: 0,
                 waits_ms: Vec::new(),
+                usage_wall: Vec::new(),
                 queued_ms: None,
                 status: None,
                 error: None,
                 usage: None,
+                warnings: Vec::new(),
                 quirks: Vec::new(),
                 test: None,
             }),
@@ -282,6 +309,22 @@ impl Trace {
             record.waits_ms.push(millis(wait));
             record.excluded.clear();
             record.more_excluded = 0;
+        });
+    }
+
+    /// Notes a step at a usage wall.
+    pub(crate) fn at_wall(&mut self, step: WallStep) {
+        self.edit(|record| {
+            let same = |known: &&mut WallStep| {
+                (&known.connection, known.step, known.reason)
+                    == (&step.connection, step.step, step.reason)
+            };
+            if let Some(known) = record.usage_wall.iter_mut().find(same) {
+                known.times = known.times.saturating_add(step.times);
+                known.waited_ms = known.waited_ms.saturating_add(step.waited_ms);
+            } else {
+                record.usage_wall.push(step);
+            }
         });
     }
 

@@ -15,6 +15,7 @@ use shared_proto::protocol::Protocol;
 
 use crate::token;
 use crate::upstream::proxy;
+use crate::wall::Wall;
 
 use super::{Alarm, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
 
@@ -94,6 +95,7 @@ fn slots(config: &Config, cells: &mut Cells, on: bool) -> Vec<Arc<Slot>> {
                 auth: auth(provider, connection),
                 tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
+                wall: Wall::of(config, provider, connection).map(Arc::new),
                 lockout_rules: Arc::new(LockoutRules::new(&config.settings, provider)),
                 per_model_quota: per_model_quota(provider, connection),
                 error_rules: error_rules(config, provider),
@@ -235,6 +237,7 @@ fn provider_slot(
     ProviderSlot {
         breaker: cells.breaker(&provider.id),
         gate: cells.gate(&provider.id),
+        tools: cells.tools(&provider.id),
         gate_rules: GateRules::new(&config.settings, provider.profile),
         provider,
         by_id: all

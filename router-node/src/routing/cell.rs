@@ -16,11 +16,12 @@ use shared_proto::pick::ready::ReadyIndex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::Alarm;
 use super::gate::{GateCell, GateOwner};
+use super::{Alarm, ToolsCell, ToolsOwner};
 use crate::actor::owner::{Owner, Publish};
 use crate::token::cell::TokenCell;
 use crate::token::refresher::Refresher;
+use crate::wall::{LaneCell, LaneOwner};
 
 /// The owner of a connection's health.
 pub(crate) type ConnectionOwner = Owner<ConnectionHealth, PublishHealth>;
@@ -56,6 +57,8 @@ pub(crate) struct ConnectionCell {
     /// Its OAuth tokens, where they are refreshed.
     pub(crate) token: TokenCell,
     lockout_owner: OnceLock<Addr<LockoutOwner>>,
+    /// What is known of its usage wall, where it opted in.
+    pub(crate) lane: LaneCell,
 }
 
 /// Orders uses over all connections.
@@ -235,6 +238,7 @@ pub(crate) struct Cells {
     connections: HashMap<ConnectionId, Arc<ConnectionCell>>,
     breakers: HashMap<ProviderId, Arc<BreakerCell>>,
     gates: HashMap<ProviderId, Arc<GateCell>>,
+    tools: HashMap<ProviderId, Arc<ToolsCell>>,
 }
 
 impl Cells {
@@ -253,6 +257,16 @@ impl Cells {
         Arc::clone(self.gates.entry(id.clone()).or_default())
     }
 
+    /// The cell of a provider's limit on tools, made when it is new.
+    pub(crate) fn tools(&mut self, id: &ProviderId) -> Arc<ToolsCell> {
+        Arc::clone(self.tools.entry(id.clone()).or_default())
+    }
+
+    /// The owner of a provider's limit on tools, if there is one.
+    pub(crate) fn tools_owner(&self, id: &ProviderId) -> Option<Addr<ToolsOwner>> {
+        self.tools.get(id)?.owner().cloned()
+    }
+
     /// The owner of a connection's health, if there is one.
     pub(crate) fn connection_owner(&self, id: &ConnectionId) -> Option<Addr<ConnectionOwner>> {
         self.connections.get(id)?.owner().cloned()
@@ -261,6 +275,11 @@ impl Cells {
     /// The owner of the locks of a connection's models, if there is one.
     pub(crate) fn lockout_owner(&self, id: &ConnectionId) -> Option<Addr<LockoutOwner>> {
         self.connections.get(id)?.lockout_owner().cloned()
+    }
+
+    /// The owner of what is known of a connection's usage wall, if there is one.
+    pub(crate) fn lane_owner(&self, id: &ConnectionId) -> Option<Addr<LaneOwner>> {
+        self.connections.get(id)?.lane.owner().cloned()
     }
 
     /// The owner of a provider's breaker, if there is one.
@@ -287,11 +306,15 @@ impl Cells {
     /// The records whose owners are here.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let connections = self.connections.keys().cloned();
+        let walls = self.connections.iter();
+        let walls = walls.filter(|(_, cell)| cell.lane.owner().is_some());
         connections
             .flat_map(|id| [Key::Health(id.clone()), Key::Lockout(id)])
+            .chain(walls.map(|(id, _)| Key::Lane(id.clone())))
             .chain(self.refreshed().cloned().map(Key::Token))
             .chain(self.breakers.keys().cloned().map(Key::Breaker))
             .chain(self.gates.keys().cloned().map(Key::Gate))
+            .chain(self.tools.keys().cloned().map(Key::Tools))
             .collect()
     }
 }

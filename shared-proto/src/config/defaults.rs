@@ -8,9 +8,9 @@ use crate::lease::LeaseRules;
 use crate::restate;
 
 use super::{
-    ConnectionCooldown, DailyReset, EgressRules, HintBounds, ModelLockout, PerProfile,
-    ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules, Settings, Timeouts,
-    WaitForCooldown,
+    ConnectionCooldown, DailyReset, EgressRules, EmergencyFallback, HintBounds, MAX_TOOLS,
+    ModelLockout, PerProfile, ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules,
+    Settings, Timeouts, UsageWall, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -71,6 +71,9 @@ impl Default for Settings {
             expired_retry: RetryRules::default(),
             provider_cooldown: ProviderCooldown::default(),
             egress: EgressRules::default(),
+            usage_wall: UsageWall::default(),
+            max_tools: MAX_TOOLS,
+            emergency_fallback: EmergencyFallback::default(),
         }
     }
 }

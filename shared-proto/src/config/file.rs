@@ -14,12 +14,14 @@ use serde::Deserialize;
 
 mod gates;
 mod egress;
+mod extras;
 mod rules;
 mod settings;
 mod words;
 
 pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
 pub(crate) use egress::Egress;
+pub(crate) use extras::{EmergencyFallback, UsageWall};
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,

@@ -21,6 +21,7 @@ mod connection;
 mod egress;
 mod environment;
 mod gates;
+mod extras;
 mod key;
 mod provider;
 mod rules;
@@ -88,6 +89,7 @@ pub(super) fn config(
     );
     url::refuse_loops(&world, server.listen, context);
     let store = server::store(file.store.unwrap_or_default(), context);
+    extras::check_target(&settings.emergency_fallback, world.providers, context);
     environment::warn_of_idle(context);
     let lease_ms = file.coordinator.and_then(|given| given.lease_ms);
     let lease_ms = lease_ms.unwrap_or(crate::leader::DEFAULT_LEASE_MS);

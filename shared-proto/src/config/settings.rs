@@ -1,5 +1,7 @@
 //! Behaviour with numbers, by profile where accounts differ.
 
+mod extras;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{DailyReset, Provider};
@@ -7,6 +9,8 @@ use crate::failure::{Profile, Reason, RuleScope};
 use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
+
+pub use extras::{EmergencyFallback, MAX_TOOLS, UsageWall};
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,12 @@ pub struct Settings {
     pub provider_cooldown: ProviderCooldown,
     /// Whose limits count by address, and how addresses are found out.
     pub egress: EgressRules,
+    /// Where subscription accounts ask for their usage and for a reset of it.
+    pub usage_wall: UsageWall,
+    /// Tools that one request may bring where a provider has not said another number.
+    pub max_tools: u32,
+    /// A last resort when money is the reason that nobody can serve.
+    pub emergency_fallback: EmergencyFallback,
 }
 
 /// When combos pass over a provider, or a connection, that failed.
@@ -69,6 +79,7 @@ pub struct ProviderWindow {
     pub window_ms: u64,
     /// How long it rests after the last of them, ms.
     pub cooldown_ms: u64,
+}
 
 /// Whose limits count by the address that connections leave by, and how that
 /// is found out.

@@ -6,6 +6,7 @@ use std::path::Path as FilePath;
 use super::{Env, Loaded, Overrides, Problem, Source, load};
 
 mod egress;
+mod extras;
 mod files;
 mod properties;
 mod providers;

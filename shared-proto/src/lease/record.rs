@@ -252,6 +252,8 @@ impl<'k> Subject<'k> {
             Key::Bound(connection) => Some(Self::Connection(connection)),
             Key::Health(_)
             | Key::Lockout(_)
+            | Key::Lane(_)
+            | Key::Tools(_)
             | Key::Breaker(_)
             | Key::Gate(_)
             | Key::Pin(_)

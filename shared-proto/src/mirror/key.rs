@@ -18,10 +18,14 @@ use crate::id::{ConnectionId, ProviderId};
 pub const HEALTH: &str = "health";
 /// The kind of the record of a connection's locked models.
 pub const LOCKOUT: &str = "lockout";
+/// The kind of the record of what a connection does at its usage wall.
+pub const LANE: &str = "lane";
 /// The kind of a provider's breaker record.
 pub const BREAKER: &str = "breaker";
 /// The kind of the record of what combos failed on at a provider.
 pub const GATE: &str = "gate";
+/// The kind of the record of how many tools a provider takes.
+pub const TOOLS: &str = "tools";
 /// The kind of the record of a lease by its owner.
 pub const LEASE: &str = "lease";
 /// The kind of the record that says which lease a connection is bound by.
@@ -55,10 +59,14 @@ pub enum Key {
     Health(ConnectionId),
     /// Locked models of a connection.
     Lockout(ConnectionId),
+    /// What a connection does at its usage wall.
+    Lane(ConnectionId),
     /// Breaker of a provider.
     Breaker(ProviderId),
     /// What combos failed on at a provider.
     Gate(ProviderId),
+    /// How many tools a provider takes.
+    Tools(ProviderId),
     /// A session lease, by the hash of its owner's token (lower-case hex).
     Lease(Arc<str>),
     /// Which lease a connection is bound by.
@@ -100,7 +108,9 @@ impl Key {
             kind,
             "" | HEALTH
                 | LOCKOUT
+                | LANE
                 | BREAKER
+                | TOOLS
                 | LEASE
                 | BOUND
                 | PIN
@@ -131,8 +141,10 @@ impl Key {
         match self {
             Self::Health(_) => HEALTH,
             Self::Lockout(_) => LOCKOUT,
+            Self::Lane(_) => LANE,
             Self::Breaker(_) => BREAKER,
             Self::Gate(_) => GATE,
+            Self::Tools(_) => TOOLS,
             Self::Lease(_) => LEASE,
             Self::Bound(_) => BOUND,
             Self::Pin(_) => PIN,
@@ -149,10 +161,11 @@ impl Key {
         match self {
             Self::Health(id)
             | Self::Lockout(id)
+            | Self::Lane(id)
             | Self::Bound(id)
             | Self::Token(id)
             | Self::Refresh(id) => escape(id.as_str()),
-            Self::Breaker(id) | Self::Gate(id) => escape(id.as_str()),
+            Self::Breaker(id) | Self::Gate(id) | Self::Tools(id) => escape(id.as_str()),
             Self::Lease(name) | Self::Pin(name) | Self::Egress(name) => escape(name),
             Self::Leader => LEADER_ID.to_owned(),
             Self::Settings => SETTINGS_ID.to_owned(),
@@ -241,8 +254,10 @@ impl Keyspace {
         let key = match kind {
             HEALTH => unescape(id).map(|id| Key::Health(ConnectionId::new(id))),
             LOCKOUT => unescape(id).map(|id| Key::Lockout(ConnectionId::new(id))),
+            LANE => unescape(id).map(|id| Key::Lane(ConnectionId::new(id))),
             BREAKER => unescape(id).map(|id| Key::Breaker(ProviderId::new(id))),
             GATE => unescape(id).map(|id| Key::Gate(ProviderId::new(id))),
+            TOOLS => unescape(id).map(|id| Key::Tools(ProviderId::new(id))),
             LEASE => unescape(id).map(|id| Key::Lease(id.into())),
             BOUND => unescape(id).map(|id| Key::Bound(ConnectionId::new(id))),
             PIN => unescape(id).map(|id| Key::Pin(id.into())),

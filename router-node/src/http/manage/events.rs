@@ -12,10 +12,12 @@ use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::config::Saved;
 use shared_proto::health::ConnectionHealth;
+use shared_proto::lane::UsageLane;
 use shared_proto::lockout::ModelLockouts;
 use shared_proto::mirror::key::Key;
 use shared_proto::mirror::log::{LogEntry, Logged};
 use shared_proto::mirror::record::Record;
+use shared_proto::tools::ToolLimit;
 
 use super::{Manager, words};
 use crate::http::reply::{ClientError, stamp};
@@ -123,8 +125,10 @@ fn named(key: &Key) -> (&str, Option<&str>) {
     match key {
         Key::Health(id) => ("connection", Some(id.as_str())),
         Key::Lockout(id) => ("lockouts", Some(id.as_str())),
+        Key::Lane(id) => ("lane", Some(id.as_str())),
         Key::Breaker(id) => ("breaker", Some(id.as_str())),
         Key::Gate(id) => ("providerCooldown", Some(id.as_str())),
+        Key::Tools(id) => ("tools", Some(id.as_str())),
         Key::Bound(id) | Key::Token(id) | Key::Refresh(id) => (key.kind(), Some(id.as_str())),
         Key::Lease(_) | Key::Pin(_) | Key::Leader | Key::Settings | Key::Other(_) => {
             (key.kind(), None)
@@ -141,6 +145,14 @@ fn changed(record: &Record, now: Millis) -> Value {
         Key::Lockout(_) => record.decode::<ModelLockouts>().map_or_else(
             |_| unknown(),
             |lockouts| json!({"lockouts": words::lockouts(&lockouts, now)}),
+        ),
+        Key::Tools(_) => record.decode::<ToolLimit>().map_or_else(
+            |_| unknown(),
+            |tools| json!({"maxTools": tools.known(now).map(|known| known.limit)}),
+        ),
+        Key::Lane(_) => record.decode::<UsageLane>().map_or_else(
+            |_| unknown(),
+            |lane| json!({"lowPriorityLane": words::lane(&lane, now), "limitReset": words::limit_reset(&lane)}),
         ),
         Key::Breaker(_) => record.decode::<ProviderBreaker>().map_or_else(
             |_| unknown(),

@@ -9,6 +9,7 @@ use shared_proto::breaker::{Admission, BreakerEvent, ProviderBreaker};
 use shared_proto::clock::Millis;
 use shared_proto::gate::{GateEvent, ProviderGate};
 use shared_proto::health::{ConnectionHealth, HealthEvent, Retry, RetryRules};
+use shared_proto::lane::LaneEvent;
 
 use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
@@ -113,8 +114,14 @@ fn row(
         "connectionStatus": status,
         "isActive": !health.auto_disabled && health.retry(beside.rules) != Retry::Over,
     });
+    let (wall, lane) = (slot.wall.as_deref(), slot.cell.lane.state());
     let rest = json!({
-        "lowPriorityLane": null,
+        "lowPriorityLane": wall
+            .filter(|wall| wall.low_priority)
+            .map(|_| words::lane(&lane, now)),
+        "limitReset": wall
+            .filter(|wall| wall.auto_reset)
+            .map(|_| words::limit_reset(&lane)),
         "egressIp": beside.egress_ip,
         "inFlight": slot.cell.in_flight(),
         "maxConcurrent": slot.connection.max_concurrent,
@@ -334,6 +341,7 @@ pub(super) async fn reset_one(manager: Manager, path: web::Path<String>) -> Http
     let mut durable = Durable::default();
     let changed = reset_slot(slot, &mut durable).await;
     let changed = lockouts::clear_slot(slot, None, &mut durable).await || changed;
+    slot.cell.lane.tell(LaneEvent::Forget).await;
     durable.settle().await;
     manager.json(json!({ "ok": true, "connection": slot.connection.id, "changed": changed }))
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
 use shared_proto::health::{Blocked, ConnectionHealth, LastError, Retry, RetryRules};
+use shared_proto::lane::{ResetOutcome, UsageLane};
 use shared_proto::lockout::ModelLockouts;
 
 use crate::routing::{ProviderSlot, Slot};
@@ -92,6 +93,32 @@ pub(super) fn lockouts(lockouts: &ModelLockouts, now: Millis) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+/// The low-priority lane of a connection that may ride one.
+pub(super) fn lane(lane: &UsageLane, now: Millis) -> Value {
+    let riding = lane.riding(now);
+    let time = |at: Option<Millis>| at.map(Millis::to_rfc3339);
+    json!({
+        "state": if riding.is_some() { "active" } else { "idle" },
+        "resetsAt": time(riding.map(|riding| riding.resets_at)),
+        "acceptedAt": time(riding.map(|riding| riding.accepted_at)),
+        "served": riding.map_or(0, |riding| riding.served),
+        "servedStandard": riding.map_or(0, |riding| riding.served_standard),
+        "coolingOffUntil": time(lane.cooling_off(now)),
+        "budgetSpentUntil": time(lane.budget_spent(now)),
+        "endReason": lane.ended(now).map(|ended| ended.reason.as_str()),
+    })
+}
+
+/// What is known of the weekly reset of a connection that may ask for it.
+pub(super) fn limit_reset(lane: &UsageLane) -> Value {
+    let memo = &lane.reset;
+    json!({
+        "outcome": memo.outcome.map(ResetOutcome::as_str),
+        "endedAt": memo.ended_at.map(Millis::to_rfc3339),
+        "notBefore": memo.not_before.map(Millis::to_rfc3339),
+    })
 }
 
 /// `connectionStatus`, as far as the connection's own health says it.

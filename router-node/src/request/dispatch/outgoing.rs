@@ -16,7 +16,7 @@ impl Call<'_> {
     pub(super) fn request(
         &self,
         candidate: &Candidate,
-        credential: Shown<'_>,
+        shown: [Shown<'_>; 2],
     ) -> Option<Request<crate::upstream::Body>> {
         let slot = &candidate.slot;
         let (method, uri) = if self.facts.listing {
@@ -41,7 +41,7 @@ impl Call<'_> {
         for (name, value) in &slot.default_headers {
             headers.entry(name).or_insert_with(|| value.clone());
         }
-        if let Some((name, value)) = credential {
+        for (name, value) in shown.into_iter().flatten() {
             headers.insert(name, value.clone());
         }
         Some(request)

@@ -53,6 +53,27 @@ pub(super) fn members<const N: usize>(
     text.then_some(found)
 }
 
+/// How many elements the array `list` has; `None` where it is no valid array.
+pub(super) fn elements(list: &[u8]) -> Option<usize> {
+    let mut scanner = Scanner {
+        rest: list,
+        open: Vec::new(),
+        high_bits: 0,
+    };
+    scanner.token(b'[')?;
+    if scanner.peek()? == b']' {
+        return Some(0);
+    }
+    let mut count = 0_usize;
+    loop {
+        scanner.value(list.len())?;
+        count = count.saturating_add(1);
+        if !scanner.another(b']')? {
+            return Some(count);
+        }
+    }
+}
+
 /// Steps over one thing after another; `None` is invalid JSON.
 struct Scanner<'a> {
     /// What is not yet read.

@@ -87,3 +87,87 @@ proptest! {
         drop(Facts::read(Protocol::Messages, Bytes::from(bytes)));
     }
 }
+
+fn responses(body: &str) -> Facts {
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    Facts::read(Protocol::Responses, body).unwrap()
+}
+
+#[test]
+fn background_is_taken_out_of_the_body_wherever_it_stands() {
+    for (before, after) in [
+        ("{\"background\":true,\"model\":\"m\"}", "{\"model\":\"m\"}"),
+        (
+            "{\"model\":\"m\" , \"background\" : true }",
+            "{\"model\":\"m\" }",
+        ),
+        (
+            "{\"model\":\"m\",\n \"background\":true,\n \"input\":\"x\"}",
+            "{\"model\":\"m\",\n \n \"input\":\"x\"}",
+        ),
+        (
+            "{\"model\":\"m\",\"b\\u0061ckground\":true}",
+            "{\"model\":\"m\",\"b\\u0061ckground\":false}",
+        ),
+    ] {
+        let facts = responses(before);
+        assert!(facts.background, "{before}");
+        assert_eq!(facts.body, after);
+        assert_eq!(facts.model, "m");
+    }
+    for body in [
+        "{\"model\":\"m\",\"background\":false}",
+        "{\"model\":\"m\",\"background\":null}",
+        "{\"model\":\"m\",\"x\":{\"background\":true}}",
+    ] {
+        let facts = responses(body);
+        assert!(!facts.background);
+        assert_eq!(facts.body, body);
+    }
+    let chat = read("{\"model\":\"m\",\"background\":true}").unwrap();
+    assert!(!chat.background, "a field of Responses");
+}
+
+#[test]
+fn tools_are_counted() {
+    for (tools, count) in [
+        ("[]", 0),
+        ("[ ]", 0),
+        ("[{}]", 1),
+        ("[{\"a\":[1,2,3]},{\"b\":\"],[\"} , {}]", 3),
+        ("null", 0),
+        ("{\"a\":1}", 0),
+        ("7", 0),
+    ] {
+        let facts = read(&format!("{{\"model\":\"m\",\"tools\":{tools}}}")).unwrap();
+        assert_eq!(facts.tools(), count, "{tools}");
+    }
+    assert_eq!(read("{\"model\":\"m\"}").unwrap().tools(), 0);
+}
+
+#[test]
+fn answers_are_kept_short() {
+    let capped = |protocol, body: &str| {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let facts = Facts::read(protocol, body).unwrap();
+        facts.capped(protocol, 4096).unwrap()
+    };
+    let chat = Protocol::ChatCompletions;
+    for (before, after) in [
+        ("{\"model\":\"m\"}", "{\"max_tokens\":4096,\"model\":\"m\"}"),
+        (
+            "{\"model\":\"m\",\"max_tokens\":5000,\"max_completion_tokens\":100}",
+            "{\"model\":\"m\",\"max_tokens\":4096,\"max_completion_tokens\":100}",
+        ),
+        (
+            "{\"max_completion_tokens\":99999,\"model\":\"m\"}",
+            "{\"max_completion_tokens\":4096,\"model\":\"m\"}",
+        ),
+    ] {
+        let facts = capped(chat, before);
+        assert_eq!(facts.body, after);
+        assert!(facts.max_tokens.unwrap() <= 4096);
+    }
+    let facts = capped(Protocol::Responses, "{\"model\":\"m\"}");
+    assert_eq!(facts.body, "{\"max_output_tokens\":4096,\"model\":\"m\"}");
+}

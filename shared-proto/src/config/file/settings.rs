@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::gates::{ExpiredRetry, ProviderCooldown};
+use super::extras::{EmergencyFallback, UsageWall};
 use super::rules::{ErrorRule, ModelLockout, RestatementRule};
 
 /// Behaviour with numbers.
@@ -63,6 +64,13 @@ pub(crate) struct Settings {
     pub(crate) status_restatement_rules: Option<Vec<RestatementRule>>,
     /// Retries of connections whose credential was refused.
     pub(crate) expired_retry: Option<ExpiredRetry>,
+    /// What subscription accounts do at the wall of their five-hour limit.
+    pub(crate) usage_wall: Option<UsageWall>,
+    /// Tools that one request may bring where a provider has not said another number. Default 128.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) max_tools: Option<u64>,
+    /// A last resort when money is the reason that nobody can serve.
+    pub(crate) emergency_fallback: Option<EmergencyFallback>,
 }
 
 /// Cooldowns, breakers, waits and queues.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::catalogue::{self, OwnUrl};
 use crate::id::{ConnectionId, ProviderId};
+use crate::lane::usable_organization;
 
 use super::super::problem::{Path, shorten};
 use super::super::{AuthKind, Connection, Credential, Provider, file};
@@ -78,7 +79,11 @@ fn one(
     let specific = file.provider_specific_data.clone().unwrap_or_default();
     let simulated = provider.is_some_and(|provider| provider.endpoints.simulated);
     if !simulated {
-        warn_of_switches(&specific, &path.key("providerSpecificData"), context);
+        let path = path.key("providerSpecificData");
+        warn_of_switches(&specific, &path, context);
+        let messages = provider.is_none_or(|provider| provider.endpoints.anthropic.is_some());
+        let oauth = matches!(credential, Credential::Oauth { .. } | Credential::None);
+        warn_of_no_wall(&specific, messages && oauth, &path, context);
     }
     let switched_off = || specific.get("disableCooling").and_then(Json::as_bool);
     Connection {
@@ -287,13 +292,37 @@ fn check_models(models: &[String], provider: &str, path: &Path, context: &mut Co
     }
 }
 
+/// Says that the wall of a limit is of no account where there is none.
+fn warn_of_no_wall(
+    specific: &Map<String, Json>,
+    has_wall: bool,
+    path: &Path,
+    context: &mut Context<'_, '_>,
+) {
+    for name in ["lowPriorityMode", "autoLimitReset"] {
+        if !has_wall && specific.get(name) == Some(&Json::Bool(true)) {
+            let message = "is not used: only subscription accounts of the Messages protocol, \
+                           with `oauth:`, have such a limit";
+            context.report.warn(&path.key(name), message);
+        }
+    }
+}
+
 /// Nothing is ignored in silence: says which switches do nothing.
 fn warn_of_switches(specific: &Map<String, Json>, path: &Path, context: &mut Context<'_, '_>) {
     for (name, value) in specific {
         let path = path.key(name);
         let wrong = match name.as_str() {
-            "disableCooling" => !value.is_boolean(),
             "baseUrl" => !value.is_string(),
+            "disableCooling" | "lowPriorityMode" | "autoLimitReset" => !value.is_boolean(),
+            "organizationUUID" | "organization_uuid" => {
+                let text = value.as_str().unwrap_or_default();
+                if usable_organization(text).is_none() {
+                    let message = "expected the organization's UUID";
+                    context.report.problem(&path, message);
+                }
+                continue;
+            }
             name if LATER_SWITCHES.contains(&name) => {
                 let message = "accepted, but this version does not act on it yet";
                 context.report.warn(&path, message);

@@ -7,7 +7,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, egress, gates, rules};
+use super::{Context, combo, egress, extras, gates, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -78,6 +78,9 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
             context,
         ),
         egress: egress::resolve(given.egress.unwrap_or_default(), context),
+        usage_wall: extras::usage_wall(given.usage_wall, context),
+        max_tools: extras::max_tools(given.max_tools, context),
+        emergency_fallback: extras::emergency(given.emergency_fallback, context),
     }
 }
 

@@ -5,12 +5,14 @@ use proptest::prelude::*;
 use super::{Key, Keyspace, Spelled};
 
 /// A key of every kind that has an id.
-fn keys(id: &str) -> [Key; 10] {
+fn keys(id: &str) -> [Key; 13] {
     [
         Key::Health(id.into()),
         Key::Lockout(id.into()),
+        Key::Lane(id.into()),
         Key::Breaker(id.into()),
         Key::Gate(id.into()),
+        Key::Tools(id.into()),
         Key::Lease(id.into()),
         Key::Bound(id.into()),
         Key::Pin(id.into()),
@@ -25,8 +27,8 @@ fn keys(id: &str) -> [Key; 10] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "egress",
-        "later",
+        "health", "lockout", "lane", "breaker", "gate", "tools", "lease", "bound", "pin", "token",
+        "refresh", "egress", "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);

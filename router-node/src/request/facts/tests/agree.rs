@@ -8,13 +8,15 @@ use serde_json::value::RawValue;
 use super::super::{Typed, quickly, thoroughly};
 
 /// The text and the address of every field.
-fn seen<'a>(typed: &Typed<'a>) -> [Option<(&'a str, *const u8)>; 5] {
+fn seen<'a>(typed: &Typed<'a>) -> [Option<(&'a str, *const u8)>; 7] {
     [
         typed.model,
         typed.stream,
         typed.max_tokens,
         typed.max_completion_tokens,
         typed.max_output_tokens,
+        typed.background,
+        typed.tools,
     ]
     .map(|raw| raw.map(RawValue::get).map(|text| (text, text.as_ptr())))
 }

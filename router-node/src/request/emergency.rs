@@ -1,0 +1,53 @@
+//! The last resort when money is the reason that nobody could serve: one other
+//! target, with a short answer.
+
+use shared_proto::emergency::is_about_money;
+use shared_proto::failure::Terminal;
+
+use super::dispatch::Failed;
+use super::facts::Facts;
+use super::resolve::{self, Targets};
+use super::trace::Trace;
+use super::{Admitted, Refused};
+
+/// The word that marks an answer from there.
+pub(super) const WARNING: &str = "emergency_fallback";
+
+/// Where a request goes after all, and with what.
+pub(super) struct Rescue {
+    pub(super) facts: Facts,
+    pub(super) targets: Targets,
+}
+
+/// The way out of a refusal, if there is one: not for requests with tools nor for
+/// those of a leased key, and only where the client's key may go.
+pub(super) fn rescue(request: &Admitted, refused: &Refused, trace: &Trace) -> Option<Rescue> {
+    let settings = &request.routing.config.settings.emergency_fallback;
+    let allowed = settings.enabled && request.lease.is_none() && request.facts.tools() == 0;
+    if !allowed || !about_money(refused, trace) {
+        return None;
+    }
+    let key = request.key.as_deref();
+    let found = resolve::resolve(&request.routing, request.protocol, &settings.target, key);
+    let targets = found.ok()?;
+    let facts = request
+        .facts
+        .capped(request.protocol, settings.max_output_tokens)?;
+    Some(Rescue { facts, targets })
+}
+
+fn about_money(refused: &Refused, trace: &Trace) -> bool {
+    let by = |failed: &Failed| {
+        let failure = &failed.failure;
+        let status = failed.status.unwrap_or(failure.status);
+        is_about_money(status, &failure.message) || is_about_money(failure.status, "")
+    };
+    if let Some(failed) = &refused.last {
+        return by(failed);
+    }
+    // Nobody was called: every account that could be is known to be empty.
+    let empty = Terminal::CreditsExhausted.as_str();
+    let excluded = trace.record().map_or(&[][..], |record| &record.excluded);
+    let all = excluded.iter().all(|out| out.detail == Some(empty));
+    all && !excluded.is_empty()
+}

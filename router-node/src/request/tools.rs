@@ -1,0 +1,100 @@
+//! Requests that bring more tools than a provider takes.
+
+use std::sync::Arc;
+
+use shared_proto::clock::Millis;
+use shared_proto::pick::ExclusionReason;
+use shared_proto::tools::{Learned, stated};
+
+use super::Admitted;
+use super::dispatch::Failed;
+use super::pick::Candidate;
+use super::resolve::{Target, Targets};
+use super::trace::{Excluded, Trace};
+use crate::actor::owner::Report;
+use crate::http::reply::ClientError;
+use crate::routing::ProviderSlot;
+
+/// Targets named in one refusal.
+const MAX_NAMED: usize = 8;
+
+/// What a provider takes, and since when that is known.
+fn limit(request: &Admitted, provider: &ProviderSlot, now: Millis) -> (usize, Option<Millis>) {
+    let learned = provider.tools.state().known(now);
+    let limit = learned.map_or(request.routing.config.settings.max_tools, |it| it.limit);
+    (limit as usize, learned.map(|it| it.at))
+}
+
+/// Takes out the targets whose provider takes fewer tools than the request
+/// brings; the error is that none is left.
+pub(super) fn fit(
+    request: &Admitted,
+    targets: &mut Targets,
+    trace: &mut Trace,
+) -> Result<(), ClientError> {
+    let tools = request.facts.tools();
+    if tools == 0 {
+        return Ok(());
+    }
+    let now = request.worker.now();
+    let list = std::mem::take(&mut targets.list);
+    let fits = |target: &Target| limit(request, &target.provider, now).0 >= tools;
+    let (fitting, others): (Vec<_>, Vec<_>) = list.into_iter().partition(fits);
+    targets.list = fitting;
+    for target in &others {
+        trace.exclude(Excluded {
+            provider: target.provider.provider.id.clone(),
+            connection: target
+                .connection
+                .as_ref()
+                .map(|slot| slot.connection.id.clone()),
+            model: Arc::clone(&target.model),
+            reason: ExclusionReason::Unavailable,
+            until: None,
+            detail: Some("too_many_tools"),
+        });
+    }
+    if !targets.list.is_empty() {
+        return Ok(());
+    }
+    let mut limits: Vec<String> = others
+        .iter()
+        .map(|target| {
+            let provider = &target.provider.provider.id;
+            match limit(request, &target.provider, now) {
+                (limit, Some(at)) => {
+                    let at = at.to_rfc3339();
+                    format!("`{provider}` takes at most {limit}, as it said itself at {at}")
+                }
+                (limit, None) => {
+                    format!("`{provider}` is given at most {limit} (settings.maxTools)")
+                }
+            }
+        })
+        .collect();
+    limits.dedup();
+    limits.truncate(MAX_NAMED);
+    let message = format!("the request brings {tools} tools: {}", limits.join("; "));
+    Err(ClientError::bad_request(
+        "too_many_tools",
+        Some("tools"),
+        message,
+    ))
+}
+
+/// Remembers the limit that a refusal states.
+pub(super) fn learn(request: &Admitted, candidate: &Candidate, failed: &Failed) {
+    let status = failed.status.unwrap_or(0);
+    if status != 400 || request.facts.tools() == 0 {
+        return;
+    }
+    let Some(limit) = stated(status, &failed.failure.message) else {
+        return;
+    };
+    let provider = &candidate.provider;
+    tracing::info!(provider = %provider.provider.id, limit, "the provider said how many tools it takes");
+    if let Some(owner) = provider.tools.owner() {
+        let at = request.worker.now();
+        owner.do_send(Report(Learned { limit, at }));
+    }
+}

@@ -1,0 +1,40 @@
+//! The usage wall's address, the limit on tools and the emergency fallback.
+
+/// Where subscription accounts ask for their usage and for a reset of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageWall {
+    /// Base URL, without a slash at its end.
+    pub api_base_url: String,
+}
+
+impl Default for UsageWall {
+    fn default() -> Self {
+        Self {
+            api_base_url: "https://api.anthropic.com".to_owned(),
+        }
+    }
+}
+
+/// A last resort when money is the reason that nobody can serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmergencyFallback {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Where to, as `provider/model`.
+    pub target: String,
+    /// Longest answer, in tokens.
+    pub max_output_tokens: u64,
+}
+
+impl Default for EmergencyFallback {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            target: "nvidia/openai/gpt-oss-120b".to_owned(),
+            max_output_tokens: 4096,
+        }
+    }
+}
+
+/// Tools that one request may bring where nothing else is known.
+pub const MAX_TOOLS: u32 = 128;
