@@ -65,6 +65,7 @@ mod metrics;
 mod passthrough;
 mod pins_key;
 mod pins_life;
+mod proxies;
 mod refusals;
 mod rotation;
 mod sdk;
