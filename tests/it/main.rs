@@ -57,6 +57,7 @@ mod lease_race;
 mod lease_revocation;
 mod lease_store;
 mod lease_transition;
+mod live_test_rules;
 mod lockouts;
 mod management;
 mod memory;
