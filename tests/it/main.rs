@@ -33,6 +33,7 @@ mod deploy_image;
 mod disconnect;
 mod drain;
 mod errors;
+mod expired_retry_rules;
 mod failover;
 mod hardening;
 mod harness;
