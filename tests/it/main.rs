@@ -67,6 +67,7 @@ mod metrics;
 mod passthrough;
 mod pins_key;
 mod pins_life;
+mod provider_cooldown_rules;
 mod proxies;
 mod refusals;
 mod rotation;
