@@ -70,6 +70,7 @@ mod pins_life;
 mod provider_cooldown_rules;
 mod proxies;
 mod refusals;
+mod resilience_api;
 mod rotation;
 mod sdk;
 mod secrets;
