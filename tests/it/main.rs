@@ -32,6 +32,7 @@ mod deploy_compose;
 mod deploy_image;
 mod disconnect;
 mod drain;
+mod egress_lock;
 mod errors;
 mod expired_retry_rules;
 mod failover;
