@@ -88,3 +88,4 @@ mod tokens_cluster;
 mod tokens_refresh;
 mod tokens_stored;
 mod traces;
+mod usage_wall_rules;
