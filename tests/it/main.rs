@@ -28,6 +28,7 @@ mod coordinator_absence;
 mod coordinator_duties;
 mod coordinator_election;
 mod coordinator_leader;
+mod degrade;
 mod deploy_compose;
 mod deploy_image;
 mod disconnect;
