@@ -36,6 +36,7 @@ mod drain;
 mod egress_lock;
 mod errors;
 mod expired_retry_rules;
+mod explained;
 mod failover;
 mod hardening;
 mod harness;
