@@ -10,6 +10,7 @@ use cluster_tests::dialect::Dialect;
 use cluster_tests::node::{Node, Setup};
 use cluster_tests::reply::Reply;
 use cluster_tests::upstream::Upstream;
+use cluster_tests::wait::eventually;
 use serde_json::{Value, json};
 
 const WARNING: &str = "x-omniroute-warning";
@@ -106,6 +107,7 @@ fn chat(upstream: &Upstream) -> Config {
         .connection_with("a", "acme", json!({"priority": 1}))
         .provider("other", "openai", &upstream.url())
         .connection("o", "other")
+        .combo("both", &["acme/m", "other/m"])
 }
 
 async fn with_tools(node: &Node, model: &str, count: usize) -> Answer {
@@ -119,20 +121,27 @@ async fn with_tools(node: &Node, model: &str, count: usize) -> Answer {
     node.post("/v1/chat/completions", &body).send().await
 }
 
-/// The names of the tools in the last request of a connection.
-fn sent(upstream: &Upstream, id: &str) -> Vec<String> {
+/// How many tools the last request of a connection brought.
+fn sent(upstream: &Upstream, id: &str) -> usize {
     let seen = upstream.requests_of(id);
     let body = seen.last().expect("nothing was sent").json();
-    let tools = body["tools"].as_array().cloned().unwrap_or_default();
-    tools
-        .iter()
-        .map(|tool| tool["function"]["name"].as_str().unwrap().to_owned())
-        .collect()
+    body["tools"].as_array().map_or(0, Vec::len)
 }
 
-fn expect_first(upstream: &Upstream, id: &str, count: usize, what: &str) {
-    let wanted: Vec<String> = (0..count).map(|n| format!("tool_{n}")).collect();
-    assert_eq!(sent(upstream, id), wanted, "{what}");
+/// What `acme` takes is sent whole, one more not at all.
+async fn expect_limit(node: &Node, upstream: &Upstream, limit: usize, what: &str) {
+    let answer = with_tools(node, "acme/m", limit).await;
+    assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+    assert_eq!(sent(upstream, "a"), limit, "{what}");
+    let before = upstream.count("a");
+    let answer = with_tools(node, "acme/m", limit + 1).await;
+    assert_eq!(answer.status, 400, "{what}: {}", answer.text());
+    assert_eq!(answer.code(), "too_many_tools", "{what}");
+    assert!(answer.text().contains(&limit.to_string()), "{what}");
+    assert_eq!(upstream.count("a"), before, "{what}: sent all the same");
+    // It is the request's own fault.
+    let a = node.connection("a").await;
+    assert_eq!(a["connectionStatus"], "healthy", "{what}: {a}");
 }
 
 /// TL-03, TL-04, and what else the variable may say.
@@ -155,11 +164,19 @@ async fn no_provider_is_sent_more_tools_than_the_limit() {
             Some(value) => setup.env("OMNIROUTE_MAX_TOOLS_LIMIT", value),
         };
         let node = setup.start().await;
-        for count in [1, limit, limit + 40] {
-            with_tools(&node, "acme/m", count).await.expect_status(200);
-            expect_first(&upstream, "a", count.min(limit), &format!("{value:?}"));
-        }
+        expect_limit(&node, &upstream, limit, &format!("{value:?}")).await;
     }
+}
+
+/// The refusal, and from the next request on the limit that it states.
+async fn learning(words: &str) -> (Upstream, Node) {
+    let upstream = Upstream::start().await;
+    upstream.script_all([Dialect::Chat.ok("pong")]);
+    let refused = Reply::error(400, words);
+    upstream.script("a", [refused, Dialect::Chat.ok("pong")]);
+    let node = Node::start(&chat(&upstream)).await;
+    with_tools(&node, "acme/m", 100).await;
+    (upstream, node)
 }
 
 #[tokio::test]
@@ -174,21 +191,16 @@ async fn a_limit_is_learned_from_the_refusal_that_states_it() {
         ),
         ("tools: the maximum number of items is 20", 20),
         // Nothing is learned: out of bounds, or not stated.
-        ("maximum number of tools is 20000", 100),
-        ("maximum number of tools is 0", 100),
-        ("too many tools", 100),
-        ("the maximum is 64", 100),
+        ("maximum number of tools is 20000", 128),
+        ("maximum number of tools is 0", 128),
+        ("too many tools", 128),
+        ("the maximum is 64", 128),
     ] {
-        let upstream = Upstream::start().await;
-        upstream.script_all([Dialect::Chat.ok("pong")]);
-        upstream.script("a", [Reply::error(400, words), Dialect::Chat.ok("pong")]);
-        let node = Node::start(&chat(&upstream)).await;
-        with_tools(&node, "acme/m", 100).await;
-        with_tools(&node, "acme/m", 100).await.expect_status(200);
-        expect_first(&upstream, "a", limit, words);
+        let (upstream, node) = learning(words).await;
+        expect_limit(&node, &upstream, limit, words).await;
         // Another provider has a limit of its own.
         with_tools(&node, "other/m", 100).await.expect_status(200);
-        expect_first(&upstream, "o", 100, words);
+        assert_eq!(sent(&upstream, "o"), 100, "{words}");
     }
 }
 
@@ -204,8 +216,21 @@ async fn other_refusals_teach_nothing() {
         let reset = node.admin_call("POST", "/api/connections/a/reset");
         reset.send().await.expect_status(200);
         with_tools(&node, "acme/m", 100).await.expect_status(200);
-        expect_first(&upstream, "a", 100, &status.to_string());
+        assert_eq!(sent(&upstream, "a"), 100, "{status}");
     }
+}
+
+/// Who takes more is asked instead.
+#[tokio::test]
+async fn a_request_with_many_tools_goes_to_who_takes_them() {
+    let (upstream, node) = learning("maximum number of tools is 64").await;
+    let before = upstream.count("a");
+    let answer = with_tools(&node, "both", 100).await.expect_status(200);
+    assert_eq!(answer.header("x-omniroute-connection"), Some("o"));
+    assert_eq!(upstream.count("a"), before);
+    assert_eq!(sent(&upstream, "o"), 100);
+    let answer = with_tools(&node, "both", 64).await.expect_status(200);
+    assert_eq!(answer.header("x-omniroute-connection"), Some("a"));
 }
 
 #[tokio::test]
@@ -219,44 +244,38 @@ async fn what_one_node_learned_all_know_also_after_a_restart() {
         })
         .await;
     with_tools(&cluster.nodes[0], "acme/m", 100).await;
-    with_tools(&cluster.nodes[0], "acme/m", 100)
-        .await
-        .expect_status(200);
-    expect_first(&cluster.upstream, "a", 64, "the first node");
-    cluster_tests::wait::eventually("the other node knows it", || async {
-        let node = &cluster.nodes[1];
-        with_tools(node, "acme/m", 100).await.expect_status(200);
-        (sent(&cluster.upstream, "a").len() == 64).then_some(())
-    })
-    .await;
+    let knows = |at: usize| {
+        let asking = with_tools(&cluster.nodes[at], "acme/m", 100);
+        async move { (asking.await.status == 400).then_some(()) }
+    };
+    for at in [0, 1] {
+        eventually("the node knows it", || knows(at)).await;
+    }
+    let before = cluster.upstream.count("a");
     cluster.nodes[1].kill_9().await;
     cluster.restart(1).await;
-    with_tools(&cluster.nodes[1], "acme/m", 100)
-        .await
-        .expect_status(200);
-    expect_first(&cluster.upstream, "a", 64, "after a restart");
+    let answer = with_tools(&cluster.nodes[1], "acme/m", 100).await;
+    assert_eq!(answer.status, 400, "forgotten: {}", answer.text());
+    assert_eq!(cluster.upstream.count("a"), before);
 }
 
-/// Every other byte of the body goes through as it came.
+/// A limit is for tools, not for what else is called so.
 #[tokio::test]
-async fn only_the_tools_are_shortened() {
+async fn only_the_tools_of_the_request_are_counted() {
     let upstream = Upstream::start().await;
     upstream.script_all([Dialect::Chat.ok("pong")]);
     let setup = Setup::with(&chat(&upstream)).env("OMNIROUTE_MAX_TOOLS_LIMIT", "2");
     let node = setup.start().await;
     let mut body = Dialect::Chat.request("acme/m", false);
     body["tools"] = json!([
-        {"type": "function", "function": {"name": "one", "description": "a \"]\" \\ }"}},
-        {"type": "function", "function": {"name": "two", "parameters": {"enum": [1, [2]]}}},
-        {"type": "function", "function": {"name": "three"}},
+        {"type": "function", "function": {"name": "one", "description": "a \"]\" \\ }, {"}},
+        {"type": "function", "function": {"name": "two", "parameters": {"enum": [1, [2], 3]}}},
     ]);
     body["metadata"] = json!({"tools": [1, 2, 3, 4]});
-    body["unheard_of"] = json!({"keep": [true, null, 1.5e300]});
     node.post("/v1/chat/completions", &body)
         .send()
         .await
         .expect_status(200);
     body["model"] = json!("m");
-    body["tools"].as_array_mut().unwrap().truncate(2);
     assert_eq!(upstream.requests_of("a")[0].json(), body);
 }
