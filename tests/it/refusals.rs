@@ -4,7 +4,7 @@
 //! A refusal that speaks of times runs with the node's clock set to when it was
 //! recorded, by `libfaketime`.
 
-mod record;
+pub(crate) mod record;
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ async fn fourth_quarter() {
     quarter(3).await;
 }
 
-fn config(entry: &Entry, upstream: &Upstream) -> Config {
+pub(crate) fn config(entry: &Entry, upstream: &Upstream) -> Config {
     let protocol = match entry.dialect() {
         Dialect::Chat => "openai",
         Dialect::Messages => "anthropic",

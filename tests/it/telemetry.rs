@@ -1,7 +1,7 @@
 //! Traces as a collector gets them. The collector is a scripted upstream; the
 //! exporter presents `collector-secret` to it.
 
-mod spans;
+pub(crate) mod spans;
 
 use std::time::{Duration, Instant};
 

@@ -15,6 +15,7 @@
 //! | [`cluster`], [`coordinator`] | several nodes and coordinators on one Redis |
 //! | [`redis`], [`sentinel`], [`redis_cluster`] | real Redis servers, each with its own directory |
 //! | [`resp`], [`port`] | looking into a Redis; ports that stay taken |
+//! | [`proxy`] | a forward proxy over HTTP or SOCKS5 that notes whom it was asked for |
 //! | [`cut`] | a TCP proxy that delays, swallows, resets and refuses to order |
 //! | [`forward`], [`tls`] | a forward proxy that behaves to order; TLS in front of anything |
 //! | [`lease`] | a client of session leases |
@@ -49,6 +50,7 @@ pub mod metrics;
 pub mod node;
 pub mod pod;
 pub mod port;
+pub mod proxy;
 pub mod redis;
 pub mod redis_cluster;
 pub mod reply;

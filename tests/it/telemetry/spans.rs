@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 /// One span as it was sent.
 #[derive(Clone, Debug)]
-pub(super) struct Span(pub(super) Value);
+pub(crate) struct Span(pub(crate) Value);
 
 impl Span {
     /// Panics unless a field has this value.
-    pub(super) fn expect(&self, field: &str, value: &Value) {
+    pub(crate) fn expect(&self, field: &str, value: &Value) {
         assert_eq!(self.0[field], *value, "{field} of {}", self.0);
     }
 
     /// The value of an attribute, freed of its type.
-    pub(super) fn attribute(&self, name: &str) -> Option<Value> {
+    pub(crate) fn attribute(&self, name: &str) -> Option<Value> {
         let all = self.0["attributes"].as_array()?;
         let value = &all.iter().find(|one| one["key"] == name)?["value"];
         let (kind, value) = value.as_object()?.iter().next()?;
@@ -27,22 +27,22 @@ impl Span {
     }
 
     /// Panics unless an attribute has this value, or is absent.
-    pub(super) fn expect_attribute(&self, name: &str, value: Option<&Value>) {
+    pub(crate) fn expect_attribute(&self, name: &str, value: Option<&Value>) {
         assert_eq!(self.attribute(name).as_ref(), value, "{name} of {}", self.0);
     }
 
     /// Whether its status is an error.
-    pub(super) fn is_error(&self) -> bool {
+    pub(crate) fn is_error(&self) -> bool {
         self.0["status"]["code"] == 2
     }
 
     /// When it began, ns.
-    pub(super) fn starts(&self) -> u64 {
+    pub(crate) fn starts(&self) -> u64 {
         self.time("startTimeUnixNano")
     }
 
     /// When it ended, ns.
-    pub(super) fn ends(&self) -> u64 {
+    pub(crate) fn ends(&self) -> u64 {
         self.time("endTimeUnixNano")
     }
 
@@ -53,7 +53,7 @@ impl Span {
 }
 
 /// Every span that the collector was sent, in the order in which they began.
-pub(super) fn collected(collector: &Upstream) -> Vec<Span> {
+pub(crate) fn collected(collector: &Upstream) -> Vec<Span> {
     let list = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
     let mut spans = Vec::new();
     for export in collector.requests() {
@@ -68,7 +68,7 @@ pub(super) fn collected(collector: &Upstream) -> Vec<Span> {
 }
 
 /// Waits until there are `count` spans and returns them; panics on more.
-pub(super) async fn whole_trace(collector: &Upstream, count: usize) -> Vec<Span> {
+pub(crate) async fn whole_trace(collector: &Upstream, count: usize) -> Vec<Span> {
     let spans = eventually("the spans are collected", || async {
         let spans = collected(collector);
         (spans.len() >= count).then_some(spans)
