@@ -54,7 +54,11 @@ impl Addresses {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Lane(_)
+            | Key::Gate(_)
+            | Key::Tools(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => {}
         }
     }
@@ -83,7 +87,11 @@ impl Addresses {
             | Key::Pin(_)
             | Key::Token(_)
             | Key::Refresh(_)
+            | Key::Lane(_)
+            | Key::Gate(_)
+            | Key::Tools(_)
             | Key::Leader
+            | Key::Settings
             | Key::Other(_) => {}
         }
     }

@@ -2,8 +2,8 @@
 
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, BreakerRules, ProviderBreaker};
 use shared_proto::clock::Millis;
-use shared_proto::gate::{GateEvent, GateOutcome, GateRules, ProviderGate};
 use shared_proto::egress::Observations;
+use shared_proto::gate::{GateEvent, GateOutcome, GateRules, ProviderGate};
 use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
@@ -72,8 +72,7 @@ impl Machine for ConnectionHealth {
             | health::HealthEvent::Succeeded { .. }
             | health::HealthEvent::Retried { .. }
             | health::HealthEvent::LimitedAt { .. }
-            | health::HealthEvent::SiblingLimited(_)
-            => true,
+            | health::HealthEvent::SiblingLimited(_) => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }

@@ -118,20 +118,19 @@ impl Ways {
         let seen = |(id, (way, family)): (&ConnectionId, &(Way, Arc<str>))| {
             let proxied = way.is_some();
             let known = self.known.get(way);
-            let observation = match known.and_then(|known| known.last) {
-                Some((address, at)) => Observation {
+            let observation = if let Some((address, at)) = known.and_then(|known| known.last) {
+                Observation {
                     family: Arc::clone(family),
                     address,
                     at,
                     proxied,
-                },
-                None => {
-                    let before = before.seen.get(id);
-                    let same = before.filter(|seen| seen.proxied == proxied)?;
-                    Observation {
-                        family: Arc::clone(family),
-                        ..same.clone()
-                    }
+                }
+            } else {
+                let before = before.seen.get(id);
+                let same = before.filter(|seen| seen.proxied == proxied)?;
+                Observation {
+                    family: Arc::clone(family),
+                    ..same.clone()
                 }
             };
             Some((id.clone(), observation))

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::http::header::HeaderValue;
 use actix_web::{HttpRequest, HttpResponse, Route, web};
@@ -12,6 +12,7 @@ use shared_proto::lease::lifecycle::{self, Action, ConnectionLabel};
 use shared_proto::lease::{
     self, Acquire, EndReason, Generation, Lease, LeaseCode, OwnerHash, Presented, Refusal,
 };
+use tokio::time::Instant;
 
 use super::body::{self, Held, Limits};
 use super::reply::{ClientError, Shape, stamp};
@@ -100,7 +101,7 @@ impl Said {
             action = self.action.unwrap_or("-"),
             key = text(self.key.as_ref().map(ApiKeyId::as_str)),
             connection = text(self.connection.as_ref().map(ConnectionId::as_str)),
-            generation = self.generation.map(Generation::get),
+            generation = self.generation.map(Generation::number),
             status = error.map_or(200, |error| error.status),
             code = error.map_or("ok", |error| &*error.code),
             took_ms,

@@ -43,6 +43,42 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     service.app_data(web::PayloadConfig::new(MAX_BODY));
     service.service(reading("/metrics", health::metrics));
     service.service(reading("/api/monitoring/health", health::monitoring));
+    resilience_routes(service);
+    service.service(
+        web::resource("/api/requests")
+            .route(get_or_head().to(requests::newest))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/requests/{id}")
+            .route(get_or_head().to(requests::one))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/nodes")
+            .route(get_or_head().to(nodes::nodes))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/leases")
+            .route(get_or_head().to(leases::active))
+            .default_service(only(GET)),
+    );
+    service.service(
+        web::resource("/api/leases/{id}")
+            .route(web::delete().to(leases::revoke))
+            .default_service(only("DELETE")),
+    );
+    service.service(
+        web::resource("/api/events")
+            .get(events::events)
+            .default_service(only("GET")),
+    );
+    service.service(web::resource("/api/{rest:.*}").default_service(web::to(unknown)));
+}
+
+/// Settings, and what may be used now.
+fn resilience_routes(service: &mut web::ServiceConfig) {
     service.service(
         web::resource("/api/resilience")
             .app_data(web::PayloadConfig::new(settings::MAX_BODY))
@@ -83,37 +119,6 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
             .post(trial::test)
             .default_service(only("POST")),
     );
-    service.service(
-        web::resource("/api/requests")
-            .route(get_or_head().to(requests::newest))
-            .default_service(only(GET)),
-    );
-    service.service(
-        web::resource("/api/requests/{id}")
-            .route(get_or_head().to(requests::one))
-            .default_service(only(GET)),
-    );
-    service.service(
-        web::resource("/api/nodes")
-            .route(get_or_head().to(nodes::nodes))
-            .default_service(only(GET)),
-    );
-    service.service(
-        web::resource("/api/leases")
-            .route(get_or_head().to(leases::active))
-            .default_service(only(GET)),
-    );
-    service.service(
-        web::resource("/api/leases/{id}")
-            .route(web::delete().to(leases::revoke))
-            .default_service(only("DELETE")),
-    );
-    service.service(
-        web::resource("/api/events")
-            .get(events::events)
-            .default_service(only("GET")),
-    );
-    service.service(web::resource("/api/{rest:.*}").default_service(web::to(unknown)));
 }
 
 /// Whatever is not known yet is management too: it is not told to strangers.

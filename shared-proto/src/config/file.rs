@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-mod gates;
 mod egress;
 mod extras;
+mod gates;
 mod rules;
 mod settings;
 mod words;
 
-pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
 pub(crate) use egress::Egress;
 pub(crate) use extras::{EmergencyFallback, UsageWall};
+pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,

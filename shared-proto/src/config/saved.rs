@@ -145,8 +145,9 @@ impl Config {
         )]));
         let checked = shape::check(&Node::of_json(&wrapped), &mut report);
         let over = checked.get("settings").and_then(Json::as_object);
+        let nothing = Map::new();
         let mut whole = self.given.file.clone();
-        shape::merge(&mut whole, over.unwrap_or(&Map::new()));
+        shape::merge(&mut whole, over.unwrap_or(&nothing));
         let section: file::Settings = serde_json::from_value(Json::Object(whole.clone()))
             .unwrap_or_else(|fault| {
                 let message = format!("they do not fit the schema: {fault}");

@@ -25,7 +25,9 @@ fn signs(status: u16, headers: &[(&str, &str)]) -> Signs {
                 || (*value).to_owned(),
                 |seconds| {
                     let seconds: u64 = seconds.parse().unwrap();
-                    (T0.as_epoch_ms() / 1000 + seconds).to_string()
+                    (T0.as_epoch_ms() / 1000)
+                        .saturating_add(seconds)
+                        .to_string()
                 },
             );
             (*name, value)

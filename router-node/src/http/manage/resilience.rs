@@ -98,12 +98,7 @@ struct Beside<'a> {
     rules: &'a RetryRules,
 }
 
-fn row(
-    slot: &Slot,
-    provider: &ProviderSlot,
-    beside: &Beside<'_>,
-    now: Millis,
-) -> Value {
+fn row(slot: &Slot, provider: &ProviderSlot, beside: &Beside<'_>, now: Millis) -> Value {
     let health = slot.cell.health();
     let breaker = provider.breaker.breaker();
     let status = connection_status(slot, provider, now);
@@ -132,7 +127,10 @@ fn row(
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
-        row.insert("expiredRetry".to_owned(), words::retries(&health, beside.rules));
+        row.insert(
+            "expiredRetry".to_owned(),
+            words::retries(&health, beside.rules),
+        );
         row.extend(rest);
     }
     row

@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub(crate) struct Egress {
     /// Asked for the address that a connection leaves by, through its own proxy: answers `{"ip": "..."}`
     /// or the bare address. Nobody asks it without a connection whose limits count that way. Default
-    /// https://api64.ipify.org?format=json.
+    /// `https://api64.ipify.org?format=json`.
     pub(crate) echo_url: Option<String>,
     /// How long an answer counts before it is asked again, ms. Default 300000.
     #[schemars(range(min = 100, max = 86_400_000))]

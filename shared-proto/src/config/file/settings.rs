@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::gates::{ExpiredRetry, ProviderCooldown};
 use super::extras::{EmergencyFallback, UsageWall};
+use super::gates::{ExpiredRetry, ProviderCooldown};
 use super::rules::{ErrorRule, ModelLockout, RestatementRule};
 
 /// Behaviour with numbers.

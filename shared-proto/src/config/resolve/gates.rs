@@ -31,7 +31,7 @@ pub(super) fn provider_cooldown(
     let switched_on = switch("PROVIDER_COOLDOWN_ENABLED", context);
     let mut bounded = |given: Option<u64>, variable, key| {
         let bounds = shape::bounds("ProviderCooldown", key);
-        given.or(number(variable, bounds, context))
+        given.or_else(|| number(variable, bounds, context))
     };
     let min_ms = bounded(
         given.min_retry_cooldown_ms,

@@ -110,7 +110,12 @@ fn leaves(map: &Map<String, Json>, path: &Path, found: &mut Vec<String>) {
         let below = path.key(key);
         match value {
             Json::Object(inner) if !inner.is_empty() => leaves(inner, &below, found),
-            _ => found.push(below.to_string()),
+            Json::Null
+            | Json::Bool(_)
+            | Json::Number(_)
+            | Json::String(_)
+            | Json::Array(_)
+            | Json::Object(_) => found.push(below.to_string()),
         }
     }
 }

@@ -448,7 +448,12 @@ fn walk(value: &Json, path: &str, visit: &mut impl FnMut(&str, &Json)) {
                 walk(value, &joined(path, key), visit);
             }
         }
-        value => visit(path, value),
+        Json::Null
+        | Json::Bool(_)
+        | Json::Number(_)
+        | Json::String(_)
+        | Json::Array(_)
+        | Json::Object(_) => visit(path, value),
     }
 }
 
@@ -494,8 +499,8 @@ fn numbers() -> impl Strategy<Value = Json> {
                 return;
             }
             if of_type("integer") {
-                let least = schema["minimum"].as_i64().unwrap_or(0) - 1;
-                let most = schema["maximum"].as_i64().unwrap_or(1000) + 1;
+                let least = schema["minimum"].as_i64().unwrap_or(0).saturating_sub(1);
+                let most = schema["maximum"].as_i64().unwrap_or(1000).saturating_add(1);
                 all.push((
                     path.to_owned(),
                     prop_oneof![
@@ -611,6 +616,11 @@ proptest! {
 fn null_all(value: &mut Json) {
     match value {
         Json::Object(map) if !map.is_empty() => map.values_mut().for_each(null_all),
-        value => *value = Json::Null,
+        Json::Null
+        | Json::Bool(_)
+        | Json::Number(_)
+        | Json::String(_)
+        | Json::Array(_)
+        | Json::Object(_) => *value = Json::Null,
     }
 }
