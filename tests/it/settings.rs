@@ -182,6 +182,14 @@ async fn a_bad_change_names_every_place_and_changes_nothing() {
         message.contains("did you mean `providerBreaker`"),
         "{message}"
     );
+    assert_eq!(node.admin_get(RESILIENCE).await, before);
+}
+
+#[tokio::test]
+async fn any_other_body_is_refused_too() {
+    let upstream = Upstream::start().await;
+    let node = Node::start(&config(&upstream)).await;
+    let before = node.admin_get(RESILIENCE).await;
 
     for (path, body) in [
         (RESILIENCE, "{"),

@@ -79,20 +79,7 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
 
 /// Settings, and what may be used now.
 fn resilience_routes(service: &mut web::ServiceConfig) {
-    service.service(
-        web::resource("/api/resilience")
-            .app_data(web::PayloadConfig::new(settings::MAX_BODY))
-            .route(get_or_head().to(settings::resilience))
-            .route(web::patch().to(settings::change_resilience))
-            .default_service(only("GET, HEAD, PATCH")),
-    );
-    service.service(
-        web::resource("/api/settings")
-            .app_data(web::PayloadConfig::new(settings::MAX_BODY))
-            .route(get_or_head().to(settings::general))
-            .route(web::patch().to(settings::change_general))
-            .default_service(only("GET, HEAD, PATCH")),
-    );
+    settings::routes(service);
     service.service(
         web::resource("/api/resilience/connections")
             .route(get_or_head().to(resilience::connections))

@@ -86,6 +86,12 @@ fn sections(settings: &Map<String, Json>) -> Vec<String> {
     names
 }
 
+fn object(key: &str, value: Json) -> Map<String, Json> {
+    let mut map = Map::new();
+    map.insert(key.to_owned(), value);
+    map
+}
+
 /// The section that has a route of its own.
 const RESILIENCE: &str = "resilience";
 /// The sections with a value for each profile.
@@ -139,15 +145,12 @@ impl Config {
         env: &dyn Env,
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         let mut report = Report::new(NAME, None);
-        let wrapped = Json::Object(Map::from_iter([(
-            "settings".to_owned(),
-            Json::Object(saved.known()),
-        )]));
+        let wrapped = Json::Object(object("settings", Json::Object(saved.known())));
         let checked = shape::check(&Node::of_json(&wrapped), &mut report);
-        let over = checked.get("settings").and_then(Json::as_object);
-        let nothing = Map::new();
         let mut whole = self.given.file.clone();
-        shape::merge(&mut whole, over.unwrap_or(&nothing));
+        if let Some(Json::Object(over)) = checked.get("settings") {
+            shape::merge(&mut whole, over);
+        }
         let section: file::Settings = serde_json::from_value(Json::Object(whole.clone()))
             .unwrap_or_else(|fault| {
                 let message = format!("they do not fit the schema: {fault}");

@@ -6,29 +6,47 @@ use serde_json::{Map, Value, json};
 use shared_proto::breaker::{BreakerEvent, ProviderBreaker};
 use shared_proto::config::{Area, Config, Patch, Problem};
 
-use super::Manager;
+use super::{Manager, get_or_head, only};
 use crate::actor::owner::Report;
 use crate::http::reply::{ClientError, stamp};
 use crate::node::{Saving, Unsaved, save};
 use crate::request::transition::Durable;
 
 /// Largest change, bytes: all rules at their longest fit.
-pub(super) const MAX_BODY: usize = 512 * 1024;
+const MAX_BODY: usize = 512 * 1024;
 /// Problems told in one message; all are listed beside it.
 const MAX_TOLD: usize = 5;
 
+/// Both routes.
+pub(super) fn routes(service: &mut web::ServiceConfig) {
+    service.service(
+        web::resource("/api/resilience")
+            .app_data(web::PayloadConfig::new(MAX_BODY))
+            .route(get_or_head().to(resilience))
+            .route(web::patch().to(change_resilience))
+            .default_service(only("GET, HEAD, PATCH")),
+    );
+    service.service(
+        web::resource("/api/settings")
+            .app_data(web::PayloadConfig::new(MAX_BODY))
+            .route(get_or_head().to(general))
+            .route(web::patch().to(change_general))
+            .default_service(only("GET, HEAD, PATCH")),
+    );
+}
+
 /// `GET /api/resilience`.
-pub(super) async fn resilience(manager: Manager) -> HttpResponse {
+async fn resilience(manager: Manager) -> HttpResponse {
     show(&manager, Area::Resilience)
 }
 
 /// `GET /api/settings`.
-pub(super) async fn general(manager: Manager) -> HttpResponse {
+async fn general(manager: Manager) -> HttpResponse {
     show(&manager, Area::General)
 }
 
 /// `PATCH /api/resilience`.
-pub(super) async fn change_resilience(
+async fn change_resilience(
     manager: Manager,
     request: HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
@@ -37,7 +55,7 @@ pub(super) async fn change_resilience(
 }
 
 /// `PATCH /api/settings`.
-pub(super) async fn change_general(
+async fn change_general(
     manager: Manager,
     request: HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
@@ -89,7 +107,8 @@ async fn change(
     if hints(&done.before) != hints(&done.after) {
         forget_breakers(manager).await;
     }
-    let mut shown = Map::from_iter([("ok".to_owned(), json!(true))]);
+    let mut shown = Map::new();
+    shown.insert("ok".to_owned(), json!(true));
     shown.extend(done.after.shown(area));
     if !done.warnings.is_empty() {
         shown.insert("warnings".to_owned(), listed(&done.warnings));

@@ -7,7 +7,7 @@ use super::super::problem::{Path, Problem};
 use super::super::report::Report;
 use super::super::shape;
 use super::super::yaml::Node;
-use super::{Area, RESILIENCE, sections, spell_profiles};
+use super::{Area, RESILIENCE, object, sections, spell_profiles};
 
 /// Deepest nesting of what is sent.
 const MAX_DEPTH: usize = 16;
@@ -108,14 +108,9 @@ fn within(path: &str, above: &str) -> bool {
 fn leaves(map: &Map<String, Json>, path: &Path, found: &mut Vec<String>) {
     for (key, value) in map {
         let below = path.key(key);
-        match value {
-            Json::Object(inner) if !inner.is_empty() => leaves(inner, &below, found),
-            Json::Null
-            | Json::Bool(_)
-            | Json::Number(_)
-            | Json::String(_)
-            | Json::Array(_)
-            | Json::Object(_) => found.push(below.to_string()),
+        match value.as_object().filter(|inner| !inner.is_empty()) {
+            Some(inner) => leaves(inner, &below, found),
+            None => found.push(below.to_string()),
         }
     }
 }
@@ -201,10 +196,6 @@ fn agree(settings: &Map<String, Json>, report: &mut Report<'_>) {
             );
         }
     }
-}
-
-fn object(key: &str, value: Json) -> Map<String, Json> {
-    Map::from_iter([(key.to_owned(), value)])
 }
 
 fn problem(path: &str, message: impl Into<String>) -> Problem {

@@ -25,7 +25,7 @@ fn resilience(body: &Json) -> Patch {
 
 /// What a refused change says, in the words of the body.
 fn refused(area: Area, body: &Json) -> Vec<String> {
-    let problems = patch(area, body).expect_err(&format!("{body} is taken"));
+    let problems = patch(area, body).unwrap_err();
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -442,18 +442,13 @@ fn every_setting_is_shown() {
 
 /// Calls `visit` for each place of a tree that is no object, or an empty one.
 fn walk(value: &Json, path: &str, visit: &mut impl FnMut(&str, &Json)) {
-    match value {
-        Json::Object(map) if !map.is_empty() => {
+    match value.as_object().filter(|map| !map.is_empty()) {
+        Some(map) => {
             for (key, value) in map {
                 walk(value, &joined(path, key), visit);
             }
         }
-        Json::Null
-        | Json::Bool(_)
-        | Json::Number(_)
-        | Json::String(_)
-        | Json::Array(_)
-        | Json::Object(_) => visit(path, value),
+        None => visit(path, value),
     }
 }
 
@@ -601,7 +596,7 @@ proptest! {
         let text = serde_yaml_ng::to_string(&json!({"settings": file})).unwrap();
         let config = good(&text).config;
         let mut over = over;
-        let inner = over.as_object_mut().unwrap().remove("resilience").unwrap_or(json!({}));
+        let inner = over.as_object_mut().unwrap().remove("resilience").unwrap_or_else(|| json!({}));
         for (area, body) in [(Area::General, over), (Area::Resilience, inner)] {
             let Ok(change) = patch(area, &body) else { continue };
             let mut nulls = body.clone();
@@ -614,13 +609,8 @@ proptest! {
 }
 
 fn null_all(value: &mut Json) {
-    match value {
-        Json::Object(map) if !map.is_empty() => map.values_mut().for_each(null_all),
-        Json::Null
-        | Json::Bool(_)
-        | Json::Number(_)
-        | Json::String(_)
-        | Json::Array(_)
-        | Json::Object(_) => *value = Json::Null,
+    match value.as_object_mut().filter(|map| !map.is_empty()) {
+        Some(map) => map.values_mut().for_each(null_all),
+        None => *value = Json::Null,
     }
 }
