@@ -214,7 +214,7 @@ fn provider_slot(
     ProviderSlot {
         breaker: cells.breaker(&provider.id),
         gate: cells.gate(&provider.id),
-        gate_rules: GateRules::new(&config.settings, provider.profile),
+        gate_rules: GateRules::new(&config.settings, &provider.id, provider.profile),
         provider,
         by_id: all
             .iter()
