@@ -24,7 +24,8 @@ fn keys(id: &str) -> [Key; 10] {
 fn spells_plain_ids_readably() {
     let space = Keyspace::new("omniroute");
     let kinds = [
-        "health", "lockout", "breaker", "lease", "bound", "pin", "token", "refresh", "later",
+        "health", "lockout", "breaker", "gate", "lease", "bound", "pin", "token", "refresh",
+        "later",
     ];
     for (key, kind) in keys("acme-1").into_iter().zip(kinds) {
         assert_eq!(key.kind(), kind);
