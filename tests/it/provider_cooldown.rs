@@ -32,7 +32,7 @@ fn config(upstream: &Upstream) -> Config {
 fn gated(upstream: &Upstream) -> Config {
     config(upstream).resilience(
         "providerCooldown",
-        json!({"enabled": true, "minRetryCooldownMs": 60000}),
+        json!({"enabled": true, "minRetryCooldownMs": 60_000}),
     )
 }
 
