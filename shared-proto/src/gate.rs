@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 use crate::config::{ProviderCooldown, Settings};
 use crate::failure::{Blame, Failure, Profile};
-use crate::id::ConnectionId;
+use crate::id::{ConnectionId, ProviderId};
 use crate::mirror::key;
 use crate::mirror::record::Body;
 
@@ -56,8 +56,9 @@ pub struct GateRules {
 }
 
 impl GateRules {
-    /// The rules of a provider with `profile`.
-    pub const fn new(settings: &Settings, profile: Profile) -> Self {
+    /// The rules of the provider `id` with `profile`. One that is called
+    /// `unknown`, or nothing, is not told from others, so it has no gate.
+    pub fn new(settings: &Settings, id: &ProviderId, profile: Profile) -> Self {
         let ProviderCooldown {
             enabled,
             min_ms,
@@ -66,7 +67,7 @@ impl GateRules {
         } = &settings.provider_cooldown;
         let window = windows.get(profile);
         Self {
-            enabled: *enabled,
+            enabled: *enabled && !matches!(id.as_str(), "" | "unknown"),
             min_ms: *min_ms,
             max_ms: *max_ms,
             threshold: window.threshold,

@@ -68,7 +68,7 @@ async fn a_key_that_works_again_is_found_out() {
 
 #[tokio::test]
 async fn one_node_tries_and_the_last_retry_is_the_last() {
-    let cluster = Cluster::start(3, |upstream| config(upstream)).await;
+    let cluster = Cluster::start(3, config).await;
     cluster.upstream.script("a", [refused()]);
     assert_eq!(ask(&cluster.nodes[0], "acme/m").await, 503);
     for node in &cluster.nodes {

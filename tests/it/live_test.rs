@@ -410,7 +410,7 @@ async fn who_goes_away_ends_the_call() {
 
 #[tokio::test]
 async fn every_node_acts_on_the_result() {
-    let cluster = Cluster::start(2, |upstream| config(upstream)).await;
+    let cluster = Cluster::start(2, config).await;
     cluster
         .upstream
         .script("a", [Reply::error(401, "invalid api key")]);

@@ -238,7 +238,7 @@ fn provider_slot(
         breaker: cells.breaker(&provider.id),
         gate: cells.gate(&provider.id),
         tools: cells.tools(&provider.id),
-        gate_rules: GateRules::new(&config.settings, provider.profile),
+        gate_rules: GateRules::new(&config.settings, &provider.id, provider.profile),
         provider,
         by_id: all
             .iter()

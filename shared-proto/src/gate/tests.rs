@@ -13,7 +13,11 @@ const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
 fn rules(profile: Profile) -> GateRules {
     let mut settings = Settings::default();
     settings.provider_cooldown.enabled = true;
-    GateRules::new(&settings, profile)
+    GateRules::new(&settings, &acme(), profile)
+}
+
+fn acme() -> ProviderId {
+    ProviderId::from("acme")
 }
 
 fn connection(n: u64) -> ConnectionId {
@@ -47,7 +51,7 @@ fn left(state: &ProviderGate, rules: &GateRules, now: Millis) -> Option<u64> {
 
 #[test]
 fn pcd_01_it_is_opt_in() {
-    let rules = GateRules::new(&Settings::default(), Profile::ApiKey);
+    let rules = GateRules::new(&Settings::default(), &acme(), Profile::ApiKey);
     let state = failures(100, T0, &rules);
     assert_eq!(state, ProviderGate::default(), "nothing is even written");
     // What was counted before it was switched off holds nobody back.
@@ -56,7 +60,7 @@ fn pcd_01_it_is_opt_in() {
 }
 
 #[test]
-fn pcd_03_and_13_a_window_of_failures_makes_the_provider_rest() {
+fn pcd_03_pcd_13_a_window_of_failures_makes_the_provider_rest() {
     for (profile, threshold, cooldown) in [
         (Profile::ApiKey, 15, 600_000),
         (Profile::Oauth, 10, 300_000),
@@ -106,6 +110,17 @@ fn pcd_07_a_connection_rests_longer_and_longer() {
     }
     let expected = [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000];
     assert_eq!(rests, expected);
+}
+
+#[test]
+fn pcd_08_nobody_knows_a_provider_without_a_name() {
+    let mut settings = Settings::default();
+    settings.provider_cooldown.enabled = true;
+    for (id, counted) in [("", 0), ("unknown", 0), ("acme", 1)] {
+        let rules = GateRules::new(&settings, &ProviderId::from(id), Profile::ApiKey);
+        let state = fail(&ProviderGate::default(), 1, T0, &rules);
+        assert_eq!(state.failures.len(), counted, "{id}");
+    }
 }
 
 #[test]

@@ -31,7 +31,8 @@ pub(super) fn provider_cooldown(
     let switched_on = switch("PROVIDER_COOLDOWN_ENABLED", context);
     let mut bounded = |given: Option<u64>, variable, key| {
         let bounds = shape::bounds("ProviderCooldown", key);
-        given.or_else(|| number(variable, bounds, context))
+        let of_environment = number(variable, bounds, context);
+        given.or(of_environment)
     };
     let min_ms = bounded(
         given.min_retry_cooldown_ms,
