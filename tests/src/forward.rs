@@ -311,11 +311,11 @@ async fn once(mut stream: TcpStream, mut upstream: TcpStream) -> Option<()> {
         hears.write_all(b"connection: close\r\n").await.ok()?;
         tokio::io::copy(&mut answers, &mut hears).await.ok()
     };
-    tokio::select! {
-        sent = forth => drop(sent),
-        sent = back => drop(sent),
-    }
-    Some(())
+    let sent = tokio::select! {
+        sent = forth => sent.ok(),
+        sent = back => sent,
+    };
+    sent.map(|_| ())
 }
 
 async fn take(stream: &mut TcpStream, length: usize) -> Option<Vec<u8>> {
