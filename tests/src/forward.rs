@@ -238,7 +238,7 @@ impl Shared {
             }
         }
         if let Some(stamp) = self.stamp.as_ref().filter(|_| !shows_key) {
-            out.extend(["authorization: Bearer ", stamp, "\r\n"]);
+            out.extend(["authorization: Bearer ", stamp.as_str(), "\r\n"]);
         }
         out.push_str("\r\n");
         out
