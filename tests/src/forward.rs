@@ -238,7 +238,7 @@ impl Shared {
             }
         }
         if let Some(stamp) = self.stamp.as_ref().filter(|_| !shows_key) {
-            out.push_str(&format!("authorization: Bearer {stamp}\r\n"));
+            out.extend(["authorization: Bearer ", stamp.as_str(), "\r\n"]);
         }
         out.push_str("\r\n");
         out
@@ -250,9 +250,9 @@ impl Shared {
         let login = if methods.contains(&2) && self.login.is_some() {
             stream.write_all(&[5, 2]).await.ok()?;
             let user = usize::from(take(&mut stream, 2).await?[1]);
-            let user = text(take(&mut stream, user).await?);
+            let user = text(&take(&mut stream, user).await?);
             let password = usize::from(take(&mut stream, 1).await?[0]);
-            let password = text(take(&mut stream, password).await?);
+            let password = text(&take(&mut stream, password).await?);
             let login = format!("{user}:{password}");
             if self.login.as_ref() != Some(&login) {
                 self.note(How::Socks, "", Some(login));
@@ -276,7 +276,7 @@ impl Shared {
                 .join("."),
             3 => {
                 let length = take(&mut stream, 1).await?[0].into();
-                text(take(&mut stream, length).await?)
+                text(&take(&mut stream, length).await?)
             }
             _ => return None,
         };
@@ -311,11 +311,11 @@ async fn once(mut stream: TcpStream, mut upstream: TcpStream) -> Option<()> {
         hears.write_all(b"connection: close\r\n").await.ok()?;
         tokio::io::copy(&mut answers, &mut hears).await.ok()
     };
-    tokio::select! {
-        sent = forth => drop(sent),
-        sent = back => drop(sent),
-    }
-    Some(())
+    let sent = tokio::select! {
+        sent = forth => sent.ok(),
+        sent = back => sent,
+    };
+    sent.map(|_| ())
 }
 
 async fn take(stream: &mut TcpStream, length: usize) -> Option<Vec<u8>> {
@@ -324,6 +324,6 @@ async fn take(stream: &mut TcpStream, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -132,11 +132,12 @@ pub(in crate::classify) const RATE_LIMIT_400: Family = Family::new(&[
     Has("频率"),
 ]);
 
-/// The limit is the model's own.
+/// The limit is the model's own, or of whoever serves it behind a relay.
 pub(in crate::classify) const MODEL_LIMIT: Family = Family::new(&[
     Has("specific to this model"),
     Has("model-specific"),
     Has("model specific"),
+    Has("error from provider"),
 ]);
 
 pub(in crate::classify) const MODEL_LIMIT_WORDS: &[&str] = &["model_rate_limit"];
