@@ -25,9 +25,8 @@ fn signs(status: u16, headers: &[(&str, &str)]) -> Signs {
                 || (*value).to_owned(),
                 |seconds| {
                     let seconds: u64 = seconds.parse().unwrap();
-                    (T0.as_epoch_ms() / 1000)
-                        .saturating_add(seconds)
-                        .to_string()
+                    let at = T0.plus(seconds.saturating_mul(1000)).as_epoch_ms();
+                    at.div_euclid(1000).to_string()
                 },
             );
             (*name, value)

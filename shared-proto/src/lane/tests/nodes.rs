@@ -113,7 +113,7 @@ proptest! {
             let again = step.state.step(&event, now, &LaneRules::default());
             if let LaneOutcome::Retry { base_ms, left_ms, .. } = step.outcome {
                 prop_assert!(step.state.riding(now).is_some());
-                prop_assert!(base_ms == 0 || left_ms <= 595_000_u64.saturating_sub(waited));
+                prop_assert!(base_ms == 0 || left_ms.saturating_add(waited) <= 595_000_u64.max(waited));
             }
             lane = step.state;
             if let Some(riding) = lane.riding(now) {
