@@ -27,7 +27,7 @@ fn pair(upstream: &Upstream, proxy: &str) -> Config {
             "acme",
             "openai",
             &upstream.url(),
-            json!({"timeouts": {"connectMs": 1000}}),
+            json!({"timeouts": {"connectMs": 1000, "totalMs": 5000}}),
         )
         .connection_with("a", "acme", json!({"priority": 1, "proxyUrl": proxy}))
         .connection_with("b", "acme", json!({"priority": 2}))

@@ -407,13 +407,8 @@ async fn a_spent_budget_keeps_the_lane_closed() {
         let before = world.upstream.count("a");
         world.upstream.script("a", [wall(), served("active")]);
         let answer = ask(&world.node).await;
-        let wanted = if spent {
-            vec![false]
-        } else {
-            vec![false, true]
-        };
-        assert_eq!(lanes(&world.upstream)[before..], wanted, "{name}");
-        assert_eq!(answer.status, if spent { 429 } else { 200 }, "{name}");
+        assert_eq!(lanes(&world.upstream)[before..], [false], "{name}");
+        assert_eq!(answer.status, 429, "{name}");
     }
 }
 
