@@ -59,6 +59,7 @@ impl Observer {
             None => self.metrics.request_ended(&record, took),
             Some(why) => self.metrics.trials.ended(&record, why),
         }
+        log::failures(&record);
         log::request(&record);
         self.journal.push(record);
     }

@@ -135,7 +135,7 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
 /// Whether `rule` says itself what a refusal is charged to: an operator's, or
 /// a provider's where `reading` honours it.
 pub fn names_scope(rule: &str, reading: Reading) -> bool {
-    rule == quirk::OPERATOR_RULE || reading.honours_rule_scope && quirk::is_own(rule)
+    rule.starts_with(quirk::OPERATOR_RULE) || reading.honours_rule_scope && quirk::is_own(rule)
 }
 
 /// The verdict, with the announcement as far as it means something.
@@ -166,7 +166,10 @@ fn failure(
         cooldown,
         client_retry_after_ms: hint.as_ref().map(|hint| hint.wait_ms),
         counts_for_breaker: counts_for_breaker(case, verdict),
-        rule: verdict.rule.to_owned(),
+        rule: verdict.nth.map_or_else(
+            || verdict.rule.to_owned(),
+            |nth| format!("{}-{nth}", verdict.rule),
+        ),
         restated: None,
         upstream_code: case.facts.upstream_code(),
         message,

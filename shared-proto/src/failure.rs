@@ -63,6 +63,22 @@ pub enum Blame {
     Client,
 }
 
+impl Blame {
+    /// The word used in JSON, logs and metric labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::ProtocolQuirk => "protocol_quirk",
+            Self::Model => "model",
+            Self::Connection => "connection",
+            Self::EgressIp => "egress_ip",
+            Self::Provider => "provider",
+            Self::Router => "router",
+            Self::Client => "client",
+        }
+    }
+}
+
 /// What a provider's rule may charge a failure to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -168,6 +184,17 @@ pub enum HintSource {
     GoogleRpcRetryInfo,
     /// A field or text of the body.
     Body,
+}
+
+impl HintSource {
+    /// The word used in JSON, logs and metric labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::GoogleRpcRetryInfo => "google_rpc_retry_info",
+            Self::Body => "body",
+        }
+    }
 }
 
 /// When the upstream says it will serve again.

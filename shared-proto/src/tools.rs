@@ -68,7 +68,9 @@ pub fn stated(status: u16, text: &str) -> Option<u32> {
         let (number, rest) = number.split_at_checked(ends)?;
         let of_tokens = |part: &str| part.contains("token") || part.contains("context");
         let next = rest.split_whitespace().next().unwrap_or_default();
-        let apart = between.chars().count() > REACH || between.contains(['\n', ';']);
+        let apart = between.chars().count() > REACH
+            || between.contains(['\n', ';'])
+            || between.contains(". ");
         if apart || of_tokens(between) || of_tokens(next) {
             return None;
         }

@@ -112,7 +112,8 @@ async fn a_limit_rests_all_that_leave_by_the_address() {
     assert!(log.contains("the limit of an address rests all"), "{log}");
     let metrics = Exposition::parse(&node.get("/metrics").send().await.text());
     assert!(metrics.sum("omniroute_egress_siblings_rested_total") >= 1.0);
-    assert_eq!(metrics.sum("omniroute_egress_probes_total"), 1.0);
+    let probes = metrics.sum("omniroute_egress_probes_total");
+    assert!((0.5..1.5).contains(&probes), "{probes}");
 }
 
 /// EGR-05, EGR-09 and the longer of two cooldowns.

@@ -186,7 +186,11 @@ async fn a_sentinel_failover_loses_what_the_replica_never_saw() {
     let mut all = Sentinel::start().await;
     let master = all.master().await;
     assert_eq!(master.call(&["SET", "kept", "1"]).await, ok());
-    assert_eq!(master.call(&["WAIT", "1", "5000"]).await, Resp::Int(1));
+    let replica = &all.servers()[1 - all.master_at().await];
+    eventually("the replica has it", || async {
+        (replica.call(&["GET", "kept"]).await.text() == "1").then_some(())
+    })
+    .await;
     all.break_replication().await;
     let lost = all.master().await.call(&["SET", "lost", "1"]).await;
     assert_eq!(lost, ok());
@@ -217,6 +221,18 @@ async fn a_cluster_serves_and_replaces_a_master() {
     assert_eq!(written.len(), 1, "one master owns a key");
     assert_eq!(all.any_key("{x}").await, "{x}key");
     assert_eq!(all.holder_of("{x}key").await, written[0]);
+    eventually("a replica has it", || async {
+        for server in &all.servers()[3..] {
+            let mut link = server.link().await.ok()?;
+            link.call(&["READONLY"]).await.ok()?;
+            let found = link.call(&["EXISTS", "{x}key"]).await.ok()?;
+            if found == Resp::Int(1) {
+                return Some(());
+            }
+        }
+        None
+    })
+    .await;
     all.servers_mut()[written[0]].kill().await;
     assert!(all.holder_of("{x}key").await >= 3, "a replica takes over");
 }

@@ -156,7 +156,9 @@ impl Shared {
             }
             Manner::Garbage => {
                 let mut buffer = [0; 1024];
-                stream.read(&mut buffer).await.ok()?;
+                if stream.read(&mut buffer).await.ok()? == 0 {
+                    return None;
+                }
                 stream.write_all(b"SSH-2.0-OpenSSH_9.9\r\n\r\n").await.ok()
             }
             Manner::Pass | Manner::Refuse if first[0] == 5 => {

@@ -17,7 +17,6 @@ use super::reply::{ClientError, Shape};
 use crate::request::Served;
 use crate::request::after::{After, Telling};
 use crate::request::live::{Live, Step};
-use crate::request::refuse;
 use crate::timer::after;
 
 /// A comment every client ignores.
@@ -170,8 +169,7 @@ impl StreamBody {
                     self.end(telling, last);
                 }
                 Poll::Ready(Err(end)) => {
-                    let (failure, telling) = after.stream_failed(live, &end);
-                    let error = refuse::in_stream(&failure, after.candidate(), self.protocol);
+                    let (error, telling) = after.stream_failed(live, &end);
                     let tail = in_band(live.relay(), &error, self.protocol, &self.request_id);
                     self.end(Some(telling), tail);
                 }

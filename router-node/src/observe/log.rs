@@ -6,6 +6,7 @@ mod sink;
 use std::io::IsTerminal as _;
 
 use opentelemetry_sdk::trace::SdkTracer;
+use shared_proto::failure::Terminal;
 use shared_proto::id::ApiKeyId;
 use tracing::Subscriber;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -89,6 +90,35 @@ fn spans<S: Subscriber + for<'a> LookupSpan<'a>>(tracer: SdkTracer) -> impl Laye
         .with_filter(Targets::new().with_target(TARGET, LevelFilter::INFO))
 }
 
+/// One line for each attempt of a request that failed.
+pub(super) fn failures(record: &Record) {
+    for (index, attempt) in record.attempts.iter().enumerate() {
+        let Some(failure) = &attempt.failure else {
+            continue;
+        };
+        let hint = failure.hint.as_ref();
+        tracing::info!(
+            target: "attempt",
+            request_id = &*record.id,
+            attempt = index.saturating_add(1),
+            provider = attempt.provider.as_str(),
+            connection = attempt.connection.as_str(),
+            model = shown(&attempt.model),
+            status = attempt.status,
+            reason = failure.reason.as_str(),
+            scope = failure.blame.as_str(),
+            rule = failure.rule.as_str(),
+            terminal = failure.terminal.map(Terminal::as_str),
+            hint_ms = hint.map(|hint| hint.wait_ms),
+            hint_source = hint.map(|hint| hint.source.as_str()),
+            hint_field = hint.map(|hint| hint.field.as_str()),
+            cooled_until = attempt.cooled_until.as_deref(),
+            fallback = failure.fallback,
+            "an attempt failed"
+        );
+    }
+}
+
 /// One line a request.
 pub(super) fn request(record: &Record) {
     let last = record.attempts.last();
@@ -105,6 +135,7 @@ pub(super) fn request(record: &Record) {
         outcome = record.outcome.as_str(),
         status = record.status,
         code = record.error.as_ref().map(|error| error.code.as_str()),
+        retry_after_ms = record.error.as_ref().and_then(|error| error.retry_after_ms),
         provider = last.map(|attempt| attempt.provider.as_str()),
         connection = last.map(|attempt| attempt.connection.as_str()),
         attempts = record.attempts.len(),

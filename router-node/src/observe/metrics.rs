@@ -45,6 +45,17 @@ pub(crate) struct AttemptLabels {
     pub(crate) reason: &'static str,
 }
 
+/// Labels of a failure: the provider's configured name, closed words, and a rule
+/// of the program's or of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    provider: String,
+    reason: &'static str,
+    scope: &'static str,
+    rule: String,
+    hint: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StateLabels {
     pub(crate) provider: String,
@@ -67,6 +78,7 @@ pub(crate) struct Metrics {
     /// Also what the bound of all request bodies is judged by.
     pub(crate) request_body_bytes: Gauge,
     attempts: Family<AttemptLabels, Counter>,
+    failures: Family<FailureLabels, Counter>,
     quirks: Family<QuirkLabels, Counter>,
     waits: Counter,
     /// Connections by provider and state, set when the metrics are read.
@@ -108,6 +120,7 @@ impl Metrics {
             requests_in_flight: Gauge::default(),
             request_body_bytes: Gauge::default(),
             attempts: Family::default(),
+            failures: Family::default(),
             quirks: Family::default(),
             waits: Counter::default(),
             connections: Family::default(),
@@ -169,6 +182,11 @@ impl Metrics {
             "attempts",
             "Upstream calls by result and reason",
             self.attempts.clone(),
+        );
+        r.register(
+            "failures",
+            "Failed upstream calls: why, what it was charged to, by which rule, where an announced wait was read",
+            self.failures.clone(),
         );
         r.register(
             "stream_quirks",
@@ -263,6 +281,20 @@ impl Metrics {
                     .map_or("none", |f| f.reason.as_str()),
             };
             self.attempts.get_or_create(&labels).inc();
+            let Some(failure) = &attempt.failure else {
+                continue;
+            };
+            let labels = FailureLabels {
+                provider: attempt.provider.as_str().to_owned(),
+                reason: failure.reason.as_str(),
+                scope: failure.blame.as_str(),
+                rule: failure.rule.clone(),
+                hint: failure
+                    .hint
+                    .as_ref()
+                    .map_or("none", |hint| hint.source.as_str()),
+            };
+            self.failures.get_or_create(&labels).inc();
         }
         for quirk in &record.quirks {
             self.quirks.get_or_create(&QuirkLabels { quirk }).inc();

@@ -215,17 +215,13 @@ impl After {
             routing, worker, ..
         } = &*self.request;
         let shared = siblings::rest(&worker.node, routing, (&**slot, failure), durable).await;
-        let until = if failure.blame == Blame::Model {
-            slot.locked(&self.candidate.model, self.request.worker.now())
-        } else {
-            slot.cell.health().cooldown_until
-        };
+        let until = rests_until(&self.candidate, failure, worker.now());
         let attempt = Attempt {
             outcome: "failed",
             status: failed.status,
             reason: Some(failure.reason),
             failure: Some(failure.clone()),
-            cooled_until: until.map(Millis::to_rfc3339),
+            cooled_until: until,
             shared,
             ..self.attempt()
         };
@@ -285,12 +281,24 @@ impl After {
             trace.finish(Outcome::Success);
         }
         let events = Events::succeeded(&self.candidate, self.began, self.probe);
-        (!events.is_empty()).then(|| self.telling(events, None))
+        if events.is_empty() {
+            return None;
+        }
+        let candidate = self.candidate.clone();
+        Some(Box::pin(async move {
+            let mut durable = Durable::default();
+            events.tell(&candidate, &mut durable).await;
+            durable.settle().await;
+        }))
     }
 
-    /// The stream broke after its commit point. What is returned has to be
-    /// awaited before the client is told.
-    pub(crate) fn stream_failed(&mut self, live: &mut Live, end: &LiveEnd) -> (Failure, Telling) {
+    /// The stream broke after its commit point: what the client is told of it,
+    /// once what is returned beside was awaited. That ends the trace.
+    pub(crate) fn stream_failed(
+        &mut self,
+        live: &mut Live,
+        end: &LiveEnd,
+    ) -> (ClientError, Telling) {
         self.settled = true;
         let now = self.request.worker.now();
         let call = Call::new(&self.request);
@@ -298,25 +306,31 @@ impl After {
         credential::unsettled(&self.candidate.slot, &mut failure);
         // Output has gone out: nobody else may take over.
         failure.fallback = false;
+        let error = refuse::in_stream(&failure, &self.candidate, self.request.protocol);
         let events = self.events(&failure, false).after_output();
-        let telling = self.telling(events, Some(failure.clone()));
         let attempt = Attempt {
             outcome: "failed",
             status: Some(live.answer().status),
             reason: Some(failure.reason),
-            failure: Some(failure.clone()),
+            failure: Some(failure),
             ..self.attempt()
         };
-        self.end_span(&attempt);
+        let usage = live.relay().usage();
         if let Some(trace) = &mut self.trace {
-            let usage = live.relay().usage();
             trace.edit(|record| {
-                record.attempts.push(attempt);
                 record.usage = usage.map(Into::into);
+                record.error = Some((&error).into());
             });
-            trace.finish(Outcome::StreamFailed);
         }
-        (failure, telling)
+        let broken = Broken {
+            request: Rc::clone(&self.request),
+            candidate: self.candidate.clone(),
+            events,
+            attempt,
+            span: self.span.take(),
+            trace: self.trace.take(),
+        };
+        (error, Box::pin(broken.tell()))
     }
 
     /// The stream is cut short, which is not the upstream's fault.
@@ -359,21 +373,6 @@ impl After {
         )
     }
 
-    fn telling(&self, events: Events, failure: Option<Failure>) -> Telling {
-        let candidate = self.candidate.clone();
-        let request = Rc::clone(&self.request);
-        Box::pin(async move {
-            let mut durable = Durable::default();
-            events.tell(&candidate, &mut durable).await;
-            if let Some(failure) = &failure {
-                let node = &request.worker.node;
-                let of = (&*candidate.slot, failure);
-                siblings::rest(node, &request.routing, of, &mut durable).await;
-            }
-            durable.settle().await;
-        })
-    }
-
     fn end_span(&mut self, attempt: &Attempt) {
         if let Some(span) = self.span.take() {
             span.end(attempt);
@@ -393,6 +392,49 @@ impl After {
             });
         }
     }
+}
+
+/// A stream that broke, of which owners and trace are still to be told.
+struct Broken {
+    request: Rc<Admitted>,
+    candidate: Candidate,
+    events: Events,
+    attempt: Attempt,
+    span: Option<AttemptSpan>,
+    trace: Option<Trace>,
+}
+
+impl Broken {
+    async fn tell(mut self) {
+        let mut durable = Durable::default();
+        self.events.tell(&self.candidate, &mut durable).await;
+        if let Some(failure) = &self.attempt.failure {
+            let node = &self.request.worker.node;
+            let of = (&*self.candidate.slot, failure);
+            self.attempt.shared =
+                siblings::rest(node, &self.request.routing, of, &mut durable).await;
+            let now = self.request.worker.now();
+            self.attempt.cooled_until = rests_until(&self.candidate, failure, now);
+        }
+        durable.settle().await;
+        if let Some(span) = self.span.take() {
+            span.end(&self.attempt);
+        }
+        if let Some(mut trace) = self.trace.take() {
+            trace.edit(|record| record.attempts.push(self.attempt));
+            trace.finish(Outcome::StreamFailed);
+        }
+    }
+}
+
+/// Until when rests what a failure was charged to, if it does.
+fn rests_until(candidate: &Candidate, failure: &Failure, now: Millis) -> Option<String> {
+    let until = if failure.blame == Blame::Model {
+        candidate.slot.locked(&candidate.model, now)
+    } else {
+        candidate.slot.cell.health().cooldown_until
+    };
+    until.map(Millis::to_rfc3339)
 }
 
 impl Drop for After {

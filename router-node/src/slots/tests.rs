@@ -102,7 +102,7 @@ async fn while_the_store_is_away_a_node_keeps_to_its_share_and_tells_later() {
     drop((first, second));
     let mut third = ticket(&slots, "third");
     let asked = slots.ask(&mut third, LIMIT, None).await;
-    assert_eq!(asked, Asked::Held);
+    assert_eq!(asked, Asked::Lent);
     let (_, asked) = ask(&slots, "fourth").await;
     assert_eq!(asked, Asked::Full { ahead: 0 });
     store.set_away(false);
@@ -123,4 +123,35 @@ async fn a_node_that_ends_gives_all_back() {
     drop(second);
     slots.leave().await;
     assert_eq!(held(&store).await, 0);
+}
+
+#[actix::test]
+async fn a_store_that_is_back_at_once_is_asked_and_not_stood_in_for() {
+    let store = Absent::new();
+    let slots = slots(&store);
+    let mut tickets = Vec::new();
+    for name in ["first", "second"] {
+        tickets.push(ask(&slots, name).await.0);
+    }
+    // As if both were another node's: its share would have room.
+    let other = self::slots(&store);
+    store.set_away(true);
+    let asking = ask(&other, "third");
+    let coming = async {
+        tokio::time::sleep(super::PAUSE).await;
+        store.set_away(false);
+    };
+    let ((_ticket, asked), ()) = tokio::join!(asking, coming);
+    assert_eq!(asked, Asked::Full { ahead: 0 });
+}
+
+#[actix::test]
+async fn a_store_that_lost_everything_hears_at_once_what_is_in_use() {
+    let store = Absent::new();
+    let slots = slots(&store);
+    let (ticket, _) = ask(&slots, "first").await;
+    store.give_back(vec![ticket.place.clone()]).await.unwrap();
+    assert_eq!(held(&store).await, 0);
+    slots.tell_again();
+    eventually(async || held(&store).await == 1).await;
 }

@@ -72,6 +72,8 @@ impl Case<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub rule: &'static str,
+    /// Which of the operator's rules it is, from 1.
+    pub nth: Option<usize>,
     pub reason: Reason,
     pub blame: Blame,
     pub error_type: Option<ErrorType>,
@@ -100,6 +102,7 @@ impl Verdict {
     pub(super) const fn new(rule: &'static str, reason: Reason, blame: Blame) -> Self {
         Self {
             rule,
+            nth: None,
             reason,
             blame,
             error_type: None,

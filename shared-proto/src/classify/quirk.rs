@@ -59,7 +59,7 @@ pub(super) enum Rest {
     None,
 }
 
-/// The rule's id of whatever an operator said.
+/// How the ids of an operator's rules begin; the place in the provider's list follows.
 pub(super) const OPERATOR_RULE: &str = "operator-rule";
 
 const OPENCODE: &[&str] = &["opencode", "opencode-go", "opencode-cli", "opencode-zen"];
@@ -290,14 +290,18 @@ pub(super) fn built_in(case: &Case<'_>) -> Option<Verdict> {
 
 /// The operator's word goes before every built-in one but a ban.
 pub(super) fn operator(case: &Case<'_>) -> Option<Verdict> {
-    let fits = |rule: &&ErrorRule| {
+    let fits = |(_, rule): &(usize, &ErrorRule)| {
         rule.status == case.status && !rule.text.is_empty() && case.text().contains(&rule.text)
     };
-    let rule = case.rules.provider_rules.iter().find(fits)?;
+    let mut rules = case.rules.provider_rules.iter().enumerate();
+    let (at, rule) = rules.find(fits)?;
     if is_banned(case) {
         return None;
     }
-    let verdict = Verdict::new(OPERATOR_RULE, rule.reason, rule.scope.blame());
+    let verdict = Verdict {
+        nth: Some(at.saturating_add(1)),
+        ..Verdict::new(OPERATOR_RULE, rule.reason, rule.scope.blame())
+    };
     let verdict = match rule.cooldown_ms {
         Some(ms) => verdict.for_exactly_ms(ms),
         None => verdict,

@@ -11,7 +11,7 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{Status, TraceContextExt as _};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use shared_proto::failure::HintSource;
+use shared_proto::failure::Terminal;
 use shared_proto::protocol::Protocol;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -172,9 +172,11 @@ impl AttemptSpan {
         list.add("error.type", reason);
         list.add("omniroute.reason", reason);
         list.add("omniroute.rule", failure.rule.clone());
+        list.add("omniroute.scope", failure.blame.as_str());
+        list.maybe("omniroute.terminal", failure.terminal.map(Terminal::as_str));
         list.add("omniroute.fallback", failure.fallback);
         if let Some(hint) = &failure.hint {
-            list.add("omniroute.hint.source", source(hint.source));
+            list.add("omniroute.hint.source", hint.source.as_str());
             list.add("omniroute.hint.field", hint.field.clone());
             list.add("omniroute.hint.wait_ms", whole(hint.wait_ms));
         }
@@ -198,6 +200,9 @@ fn of_request(record: &Record) -> Vec<KeyValue> {
         list.maybe("gen_ai.usage.output_tokens", usage.output.map(whole));
     }
     list.maybe("error.type", error_type(record));
+    let told = record.error.as_ref();
+    let wait = told.and_then(|told| told.retry_after_ms).map(whole);
+    list.maybe("omniroute.retry_after_ms", wait);
     list.add("omniroute.request_id", record.id.to_string());
     list.add("omniroute.outcome", record.outcome.as_str());
     list.add("omniroute.stream", record.stream);
@@ -261,14 +266,6 @@ const fn operation(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::ChatCompletions | Protocol::Responses | Protocol::Messages => "chat",
         Protocol::Embeddings => "embeddings",
-    }
-}
-
-const fn source(source: HintSource) -> &'static str {
-    match source {
-        HintSource::Header => "header",
-        HintSource::GoogleRpcRetryInfo => "google_rpc_retry_info",
-        HintSource::Body => "body",
     }
 }
 

@@ -99,7 +99,7 @@ fn background_is_taken_out_of_the_body_wherever_it_stands() {
         ("{\"background\":true,\"model\":\"m\"}", "{\"model\":\"m\"}"),
         (
             "{\"model\":\"m\" , \"background\" : true }",
-            "{\"model\":\"m\" }",
+            "{\"model\":\"m\"  }",
         ),
         (
             "{\"model\":\"m\",\n \"background\":true,\n \"input\":\"x\"}",

@@ -17,7 +17,7 @@ impl Config {
             Area::Resilience => {
                 let given = given.get(RESILIENCE).unwrap_or(&Json::Null);
                 extended(
-                    in_order(as_given(unused_resilience(), given)),
+                    as_given(unused_resilience(), given),
                     resilience(&self.settings),
                 )
             }
@@ -50,19 +50,6 @@ fn as_given(built_in: Json, given: &Json) -> Json {
     }
 }
 
-/// The longest cooldown of the window gate is at least the shortest.
-fn in_order(mut shown: Json) -> Json {
-    if let Some(gate) = shown
-        .get_mut("providerCooldown")
-        .and_then(Json::as_object_mut)
-    {
-        let least = gate.get("minRetryCooldownMs").and_then(Json::as_u64);
-        let most = gate.get("maxRetryCooldownMs").and_then(Json::as_u64);
-        gate.insert("maxRetryCooldownMs".to_owned(), json!(most.max(least)));
-    }
-    shown
-}
-
 fn extended(shown: Json, more: Json) -> Json {
     match (shown, more) {
         (Json::Object(mut shown), Json::Object(more)) => {
@@ -92,11 +79,6 @@ fn unused_resilience() -> Json {
             "maxWaitMs": 90_000,
             "maxAttempts": 5,
             "budgetMs": 300_000,
-        },
-        "providerCooldown": {
-            "enabled": false,
-            "minRetryCooldownMs": 5_000,
-            "maxRetryCooldownMs": 300_000,
         },
         "quotaPreflight": {
             "enabled": false,
@@ -135,12 +117,17 @@ fn listed() -> Json {
 }
 
 fn resilience(settings: &Settings) -> Json {
-    let hints = &settings.hint_bounds;
+    let (hints, gate) = (&settings.hint_bounds, &settings.provider_cooldown);
     json!({
         "connectionCooldown": profiles(&settings.connection_cooldown, cooldown),
         "providerBreaker": profiles(&settings.provider_breaker, breaker),
         "waitForCooldown": waits(&settings.wait_for_cooldown),
         "quotaShareConcurrencyLimit": {"enabled": settings.queue.enabled},
+        "providerCooldown": {
+            "enabled": gate.enabled,
+            "minRetryCooldownMs": gate.min_ms,
+            "maxRetryCooldownMs": gate.max_ms,
+        },
         "hintBounds": {"quotaMs": hints.quota_ms, "rateLimitMs": hints.rate_limit_ms},
     })
 }
@@ -178,7 +165,7 @@ fn waits(of: &WaitForCooldown) -> Json {
 }
 
 fn general(settings: &Settings, given: &Json) -> Json {
-    let leases = &settings.leases;
+    let (leases, retry) = (&settings.leases, &settings.expired_retry);
     let queue = json!({
         "queueTimeoutMs": settings.queue.timeout_ms,
         "queueDepth": settings.queue.depth,
@@ -195,6 +182,26 @@ fn general(settings: &Settings, given: &Json) -> Json {
             "ttlMs": leases.ttl_ms(),
             "handoverGraceMs": leases.handover_grace_ms(),
             "minReplicas": leases.min_replicas(),
+        },
+        "egress": {
+            "echoUrl": settings.egress.echo_url,
+            "cacheMs": settings.egress.cache_ms,
+            "timeoutMs": settings.egress.timeout_ms,
+            "observationMaxAgeMs": settings.egress.max_age_ms,
+            "lockProviders": settings.egress.lock_providers,
+        },
+        "expiredRetry": {
+            "enabled": retry.enabled,
+            "sweepMs": retry.sweep_ms,
+            "baseMs": retry.base_ms,
+            "maxRetries": retry.max_retries,
+        },
+        "usageWall": {"apiBaseUrl": settings.usage_wall.api_base_url},
+        "maxTools": settings.max_tools,
+        "emergencyFallback": {
+            "enabled": settings.emergency_fallback.enabled,
+            "target": settings.emergency_fallback.target,
+            "maxOutputTokens": settings.emergency_fallback.max_output_tokens,
         },
     })
 }

@@ -372,10 +372,15 @@ fn what_cannot_be_read_is_left_as_it_is() {
     let c1 = Key::Bound(ConnectionId::from("c1"));
     desk.store.force(&c1, u16::MAX, Bytes::from_static(&[0x80]));
     assert_eq!(held(desk.acquire('A', &["c1", "c2"])).0, "c2");
-    match desk.acquire('B', &["c1"]) {
-        Err(Refusal::Capacity(capacity)) => assert_eq!(capacity.retry_after_s, 1),
+    // Of several one that can be read says that waiting helps.
+    match desk.acquire('B', &["c1", "c2"]) {
+        Err(Refusal::Capacity(capacity)) => assert_eq!(capacity.eligible, 2),
         other => panic!("{other:?}"),
     }
+    assert_eq!(
+        code(desk.acquire('B', &["c1"])),
+        LeaseCode::ServiceUnavailable
+    );
     let generation = desk.lease('A').generation;
     let c2 = Key::Bound(ConnectionId::from("c2"));
     desk.store.force(&c2, 1, Bytes::from_static(b"\xc1"));
