@@ -2,6 +2,8 @@
 //! how it ended. The trace is what the log line, the metrics, the response
 //! headers and `GET /api/requests/{id}` show.
 
+mod told;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +14,12 @@ use shared_proto::failure::{Failure, Reason};
 use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
 use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
-use shared_proto::stream::Usage;
 use tokio::time::Instant;
 
 use super::siblings::Shared;
 use crate::http::reply::ClientError;
 use crate::observe::{Observer, RequestSpan};
+pub(crate) use told::{Tokens, Told};
 
 /// Exclusions kept with one request.
 const MAX_EXCLUSIONS: usize = 64;
@@ -101,44 +103,6 @@ pub(super) fn rfc3339_of<S: serde::Serializer>(
 #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
 fn rfc3339<S: serde::Serializer>(until: &Option<Millis>, serializer: S) -> Result<S::Ok, S::Error> {
     until.map(Millis::to_rfc3339).serialize(serializer)
-}
-
-/// The error that the client was told.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Told {
-    pub(crate) code: String,
-    pub(crate) message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) retry_after_ms: Option<u64>,
-}
-
-impl From<&ClientError> for Told {
-    fn from(error: &ClientError) -> Self {
-        Self {
-            code: error.code.clone(),
-            message: error.message.clone(),
-            retry_after_ms: error.retry_after_ms,
-        }
-    }
-}
-
-/// Tokens as the upstream counted them.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Tokens {
-    pub(crate) input: Option<u64>,
-    pub(crate) output: Option<u64>,
-    pub(crate) cached: Option<u64>,
-}
-
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
-        Self {
-            input: usage.input,
-            output: usage.output,
-            cached: usage.cached,
-        }
-    }
 }
 
 /// How the request ended.
