@@ -287,6 +287,70 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["image.digest=latest"], "does not match pattern"),
     (
+        &[
+            "image.tag=1.0.0",
+            "image.digest=sha256:0123456789012345678901234567890123456789012345678901234567890123",
+        ],
+        "image.tag does nothing beside image.digest",
+    ),
+    (
+        &["config.server.adminToken=hunter2"],
+        "config.server.adminToken is a secret in plain text, and would be in a ConfigMap",
+    ),
+    (
+        &["config.apiKeys[0].id=a", "config.apiKeys[0].key=hunter2"],
+        "config.apiKeys[0].key is a secret in plain text",
+    ),
+    (
+        &[
+            "config.connections[0].id=a",
+            "config.connections[0].apiKey=hunter2",
+        ],
+        "config.connections[0].apiKey is a secret in plain text",
+    ),
+    (
+        &[
+            "config.connections[0].id=a",
+            "config.connections[0].oauth.refreshToken=hunter2",
+        ],
+        "config.connections[0].oauth.refreshToken is a secret in plain text",
+    ),
+    (
+        &[
+            "config.connections[0].id=a",
+            "config.connections[0].proxyUrl=http://me:hunter2@proxy:3128",
+        ],
+        "config.connections[0].proxyUrl is a secret in plain text",
+    ),
+    (
+        &[
+            "router.extraEnv[0].name=OMNIROUTE_STORE_URL",
+            "router.extraEnv[0].value=embedded:memory",
+        ],
+        "leave OMNIROUTE_STORE_URL out of router.extraEnv: the chart sets it",
+    ),
+    (
+        &[
+            "secrets.existingSecret=",
+            "router.extraEnv[0].name=OMNIROUTE_CLIENT_KEY",
+            "router.extraEnv[0].value=x",
+        ],
+        "which router.extraEnv sets but coordinator.extraEnv does not",
+    ),
+    (
+        &[
+            "networkPolicy.enabled=true",
+            "redis.url=rediss://cache:6380/0",
+        ],
+        "redis.url leads to port 6380, which networkPolicy.redis.ports does not open",
+    ),
+    (&["nameOverride=LLM Router"], "at '/nameOverride'"),
+    (
+        &["commonLabels.app\\.kubernetes\\.io/name=mine"],
+        "invalid propertyName 'app.kubernetes.io/name'",
+    ),
+    (&["config=null"], "missing property 'config'"),
+    (
         &["service.port=70000"],
         "at '/service/port': maximum: got 70,000, want 65,535",
     ),

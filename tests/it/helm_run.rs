@@ -12,6 +12,7 @@ use cluster_tests::redis::{self, Redis};
 use cluster_tests::redis_cluster::RedisCluster;
 use cluster_tests::wait::eventually;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::process::{Child, Command};
 
 /// A client's key in every Secret here.
@@ -420,7 +421,9 @@ async fn a_changed_config_map_is_taken_over_where_no_rollout_is_wanted() {
         let files = [("omniroute.yaml".to_owned(), router.plan.mapped(&text))];
         router.plan.publish("/etc/omniroute/config", &files);
     };
-    let key = format!("config.apiKeys[0].key={OTHER_KEY}");
+    let digest = Sha256::digest(OTHER_KEY);
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = format!("config.apiKeys[0].sha256={hex}");
     let sets = ["config.apiKeys[0].id=other", &key];
     let next = Chart::with("minimal", &sets).await;
     // A broken one changes nothing and is told.

@@ -4,8 +4,8 @@
 use cluster_tests::client::{Answer, Call};
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
-use cluster_tests::lease::{KEY, OWNER, Owner, PATH, PLAIN, managed};
-use cluster_tests::node::{Node, Setup};
+use cluster_tests::lease::{GENERATION, KEY, OWNER, Owner, PATH, PLAIN, managed};
+use cluster_tests::node::{Node, Setup, field};
 use cluster_tests::upstream::Upstream;
 use cluster_tests::wait::{SOON, eventually};
 use serde_json::{Value, json};
@@ -344,4 +344,52 @@ async fn other_methods_are_not_taken() {
             answer.text()
         );
     }
+}
+
+#[tokio::test]
+async fn a_header_that_comes_twice_is_none() {
+    let upstream = Upstream::start().await;
+    upstream.script("chat-a", [Dialect::Chat.ok("pong")]);
+    let node = start(&upstream).await;
+    let alice = Owner::new("alice", KEY);
+    let bob = Owner::new("bob", KEY);
+    let twice = alice.call(&node, &acquire()).header(OWNER, &bob.token);
+    expect(&twice.send().await, 400, "LEASE_CONTEXT_INVALID");
+    let held = alice.hold(&node, MODEL).await;
+    let ask = || alice.ask(&node, Dialect::Chat, held, false);
+    let later = (held + 1).to_string();
+    for (name, value) in [(OWNER, &bob.token), (GENERATION, &later)] {
+        let answer = ask().header(name, value).send().await;
+        assert_eq!(answer.status, 400, "{name}: {}", answer.text());
+        assert_eq!(answer.code(), "LEASE_CONTEXT_INVALID");
+    }
+    assert_eq!(upstream.count("chat-a"), 0);
+    ask().send().await.expect_status(200);
+}
+
+/// Each operation has a line of the log, by which a refusal is found again.
+#[tokio::test]
+async fn operations_are_logged_without_their_owner() {
+    let upstream = Upstream::start().await;
+    let node = start(&upstream).await;
+    let alice = Owner::new("alice", KEY);
+    let held = alice.hold(&node, MODEL).await;
+    let stale = alice.renew(&node, held + 1).await;
+    expect(&stale, 409, "LEASE_FENCE_STALE");
+    let id = stale.header("x-request-id").unwrap();
+    let line = eventually("the refusal is logged", || async {
+        let mut records = node.log().records();
+        records.retain(|record| field(record, "request_id") == Some(id));
+        records.pop()
+    })
+    .await;
+    assert_eq!(field(&line, "action"), Some("renew"), "{line}");
+    assert_eq!(field(&line, "code"), Some("LEASE_FENCE_STALE"), "{line}");
+    let acquired = node.log().records().into_iter().find(|record| {
+        field(record, "message") == Some("lease") && field(record, "action") == Some("acquire")
+    });
+    let acquired = acquired.expect("no line of the acquisition");
+    assert_eq!(field(&acquired, "connection"), Some("chat-a"), "{acquired}");
+    assert_eq!(field(&acquired, "code"), Some("ok"), "{acquired}");
+    assert!(!node.log().text().contains("alice"), "an owner in the log");
 }

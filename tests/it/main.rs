@@ -83,6 +83,7 @@ mod proxies;
 mod proxy_ways;
 mod refusals;
 mod resilience_api;
+mod resilience_routes;
 mod rotation;
 mod sdk;
 mod secrets;

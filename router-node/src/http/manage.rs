@@ -42,7 +42,12 @@ pub(super) fn routes(service: &mut web::ServiceConfig, listener: Listener) {
     service.app_data(listener);
     service.app_data(web::PayloadConfig::new(MAX_BODY));
     service.service(reading("/metrics", health::metrics));
-    service.service(reading("/api/monitoring/health", health::monitoring));
+    service.service(
+        web::resource("/api/monitoring/health")
+            .route(get_or_head().to(health::monitoring))
+            .route(web::delete().to(resilience::close_breakers))
+            .default_service(only("GET, HEAD, DELETE")),
+    );
     resilience_routes(service);
     service.service(
         web::resource("/api/requests")

@@ -226,6 +226,21 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
     }))
 }
 
+/// `DELETE /api/monitoring/health`: every breaker is closed and forgets.
+pub(super) async fn close_breakers(manager: Manager) -> HttpResponse {
+    if let Err(error) = manager.writable().await {
+        return manager.error(&error);
+    }
+    let mut durable = Durable::default();
+    let count = reset_breakers(&manager, &ResetBody::default(), &mut durable).await;
+    durable.settle().await;
+    manager.json(json!({
+        "success": true,
+        "resetCount": count,
+        "message": format!("{count} breaker(s) reset"),
+    }))
+}
+
 fn known(manager: &Manager, wanted: &ResetBody) -> Result<(), ClientError> {
     let routing = &manager.routing;
     let provider = wanted.provider.as_deref();
