@@ -3,6 +3,7 @@
 //! test`'s own pod succeeds, and the alerts' metrics exist.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use cluster_tests::chart::{Chart, VALUES, run, succeed};
 use cluster_tests::client::Call;
@@ -422,7 +423,10 @@ async fn a_changed_config_map_is_taken_over_where_no_rollout_is_wanted() {
         router.plan.publish("/etc/omniroute/config", &files);
     };
     let digest = Sha256::digest(OTHER_KEY);
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = digest.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    });
     let key = format!("config.apiKeys[0].sha256={hex}");
     let sets = ["config.apiKeys[0].id=other", &key];
     let next = Chart::with("minimal", &sets).await;
