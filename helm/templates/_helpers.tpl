@@ -36,6 +36,17 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/*
+The labels of a pod: without versions, so that a new chart alone replaces none. Takes (list root component).
+*/}}
+{{- define "omniroute.podLabels" -}}
+{{- $root := index . 0 -}}
+{{ include "omniroute.selector" . }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "omniroute.image" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}

@@ -78,7 +78,7 @@ async fn a_wrong_method_elsewhere_says_which_is_right() {
         ("POST", "/healthz", "GET, HEAD"),
         ("PUT", "/readyz", "GET, HEAD"),
         ("POST", "/metrics", "GET, HEAD"),
-        ("DELETE", "/api/monitoring/health", "GET, HEAD"),
+        ("POST", "/api/monitoring/health", "GET, HEAD, DELETE"),
         ("POST", "/api/nodes", "GET, HEAD"),
         ("POST", "/api/events", "GET"),
         ("POST", "/api/requests", "GET, HEAD"),

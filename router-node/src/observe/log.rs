@@ -100,6 +100,7 @@ pub(super) fn failures(record: &Record) {
         tracing::info!(
             target: "attempt",
             request_id = &*record.id,
+            trace_id = record.trace_id.as_deref(),
             attempt = index.saturating_add(1),
             provider = attempt.provider.as_str(),
             connection = attempt.connection.as_str(),

@@ -113,11 +113,11 @@ impl Cursor {
     async fn verify(&mut self) -> Result<(), TailError> {
         let at = self.at;
         if at == ORIGIN {
-            let missed = match self.edge("XRANGE", "-", "+").await? {
-                Some(first) => first.before != Some(ORIGIN),
-                None => self.emptied_at().await? != ORIGIN,
+            let whole = match self.edge("XRANGE", "-", "+").await? {
+                Some(first) => first.before == Some(ORIGIN),
+                None => self.is_empty_since(ORIGIN).await?,
             };
-            return if missed { Err(self.lost()) } else { Ok(()) };
+            return if whole { Ok(()) } else { Err(self.lost()) };
         }
         let place = at.to_string();
         if self.edge("XRANGE", &place, &place).await?.is_some() {
@@ -132,9 +132,20 @@ impl Cursor {
             (Some(first), Some(last)) if at < first.position && at < last.position => {
                 Err(self.lost())
             }
-            (None, None) if self.emptied_at().await? == at => Ok(()),
+            (None, None) if self.is_empty_since(at).await? => Ok(()),
             _ => Err(TailError::Rewound),
         }
+    }
+
+    /// Whether nothing came after `at` in a log that has just been found empty,
+    /// but what is still there.
+    async fn is_empty_since(&mut self, at: Position) -> Result<bool, Unreachable> {
+        if self.emptied_at().await? == at {
+            return Ok(true);
+        }
+        // It may have been given its next entry between the two questions.
+        let first = self.edge("XRANGE", "-", "+").await?;
+        Ok(first.is_some_and(|first| first.before == Some(at)))
     }
 
     /// The last id that an empty log ever gave.
