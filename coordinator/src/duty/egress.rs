@@ -6,6 +6,7 @@
 //! they leave, each as often as it has to; nothing is asked for here.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use shared_proto::clock::Millis;
 use shared_proto::egress::{Board, Limit, Observations};
@@ -38,28 +39,16 @@ impl Addresses {
 
     /// The record is now this.
     pub(crate) fn stored(&mut self, record: &Record) {
-        match &record.key {
-            Key::Egress(node) => match record.decode::<Observations>() {
+        match Subject::of(&record.key) {
+            Some(Subject::Node(node)) => match record.decode::<Observations>() {
                 Ok(told) => self.board.set(node, told),
                 Err(_) => self.board.remove(node),
             },
-            Key::Health(id) => match record.decode::<ConnectionHealth>() {
+            Some(Subject::Connection(id)) => match record.decode::<ConnectionHealth>() {
                 Ok(health) => self.heard(id, Expected::Revision(record.revision), health),
                 Err(_) => self.remove(&record.key),
             },
-            Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Lease(_)
-            | Key::Bound(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Lane(_)
-            | Key::Gate(_)
-            | Key::Tools(_)
-            | Key::Leader
-            | Key::Settings
-            | Key::Other(_) => {}
+            None => {}
         }
     }
 
@@ -74,25 +63,13 @@ impl Addresses {
 
     /// There is no such record any more, or nothing can be said about it.
     pub(crate) fn remove(&mut self, key: &Key) {
-        match key {
-            Key::Egress(node) => self.board.remove(node),
-            Key::Health(id) => {
+        match Subject::of(key) {
+            Some(Subject::Node(node)) => self.board.remove(node),
+            Some(Subject::Connection(id)) => {
                 self.limited.remove(id);
                 self.healths.remove(id);
             }
-            Key::Lockout(_)
-            | Key::Breaker(_)
-            | Key::Lease(_)
-            | Key::Bound(_)
-            | Key::Pin(_)
-            | Key::Token(_)
-            | Key::Refresh(_)
-            | Key::Lane(_)
-            | Key::Gate(_)
-            | Key::Tools(_)
-            | Key::Leader
-            | Key::Settings
-            | Key::Other(_) => {}
+            None => {}
         }
     }
 
@@ -186,4 +163,34 @@ pub(super) async fn sweep(
         }
     }
     Ok(())
+}
+
+/// What a record tells of addresses; the other kinds tell nothing of them.
+enum Subject<'k> {
+    /// By which address connections leave a node.
+    Node(&'k Arc<str>),
+    /// Whether a connection rests for the limit of one.
+    Connection(&'k ConnectionId),
+}
+
+impl<'k> Subject<'k> {
+    const fn of(key: &'k Key) -> Option<Self> {
+        match key {
+            Key::Egress(node) => Some(Self::Node(node)),
+            Key::Health(id) => Some(Self::Connection(id)),
+            Key::Lockout(_)
+            | Key::Breaker(_)
+            | Key::Lease(_)
+            | Key::Bound(_)
+            | Key::Pin(_)
+            | Key::Token(_)
+            | Key::Refresh(_)
+            | Key::Lane(_)
+            | Key::Gate(_)
+            | Key::Tools(_)
+            | Key::Leader
+            | Key::Settings
+            | Key::Other(_) => None,
+        }
+    }
 }

@@ -93,17 +93,7 @@ impl<'a> Picker<'a> {
     /// Notes the targets that don't speak the client's protocol.
     pub(crate) fn note_foreign(&self, trace: &mut Trace) {
         for target in &self.targets.foreign {
-            trace.exclude(Excluded {
-                provider: target.provider.provider.id.clone(),
-                connection: target
-                    .connection
-                    .as_ref()
-                    .map(|slot| slot.connection.id.clone()),
-                model: Arc::clone(&target.model),
-                reason: ExclusionReason::Unavailable,
-                until: None,
-                detail: Some("protocol_not_offered"),
-            });
+            trace.exclude(Excluded::unavailable(target, "protocol_not_offered"));
         }
     }
 

@@ -1,9 +1,6 @@
 //! Requests that bring more tools than a provider takes.
 
-use std::sync::Arc;
-
 use shared_proto::clock::Millis;
-use shared_proto::pick::ExclusionReason;
 use shared_proto::tools::{Learned, stated};
 
 use super::Admitted;
@@ -42,17 +39,7 @@ pub(super) fn fit(
     let (fitting, others): (Vec<_>, Vec<_>) = list.into_iter().partition(fits);
     targets.list = fitting;
     for target in &others {
-        trace.exclude(Excluded {
-            provider: target.provider.provider.id.clone(),
-            connection: target
-                .connection
-                .as_ref()
-                .map(|slot| slot.connection.id.clone()),
-            model: Arc::clone(&target.model),
-            reason: ExclusionReason::Unavailable,
-            until: None,
-            detail: Some("too_many_tools"),
-        });
+        trace.exclude(Excluded::unavailable(target, "too_many_tools"));
     }
     if !targets.list.is_empty() {
         return Ok(());

@@ -16,6 +16,7 @@ use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
 use tokio::time::Instant;
 
+use super::resolve::Target;
 use super::siblings::Shared;
 use crate::http::reply::ClientError;
 use crate::observe::{Observer, RequestSpan};
@@ -87,6 +88,21 @@ pub(crate) struct Excluded {
     /// More on what is not a timer, such as `expired` or `protocol_not_offered`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<&'static str>,
+}
+
+impl Excluded {
+    /// A target that can't serve this request, whatever its state.
+    pub(super) fn unavailable(target: &Target, detail: &'static str) -> Self {
+        let connection = target.connection.as_ref();
+        Self {
+            provider: target.provider.provider.id.clone(),
+            connection: connection.map(|slot| slot.connection.id.clone()),
+            model: Arc::clone(&target.model),
+            reason: ExclusionReason::Unavailable,
+            until: None,
+            detail: Some(detail),
+        }
+    }
 }
 
 #[expect(

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use actix::{Actor, Addr, Context, Handler, Recipient};
 use shared_proto::mirror::key::Key;
 
 use crate::actor::owner::{Heard, StoreIsBack};
@@ -15,50 +16,42 @@ pub(in crate::node) struct Directory(pub(in crate::node) Rc<RefCell<Cells>>);
 impl Directory {
     /// Tells the owner of `key`, if it is here, and waits until its view shows it.
     pub(in crate::node) async fn tell(&self, key: &Key, heard: Heard) {
+        let mailbox = Mailbox::of(&self.0.borrow(), key);
+        if let Some(mailbox) = mailbox {
+            // An owner ends with the node.
+            mailbox.heard.send(heard).await.ok();
+        }
+    }
+
+    pub(super) fn store_is_back(&self) {
+        let cells = self.0.borrow();
+        for mailbox in cells
+            .keys()
+            .iter()
+            .filter_map(|key| Mailbox::of(&cells, key))
+        {
+            mailbox.back.do_send(StoreIsBack);
+        }
+    }
+}
+
+/// What an owner of whatever kind is told.
+struct Mailbox {
+    heard: Recipient<Heard>,
+    back: Recipient<StoreIsBack>,
+}
+
+impl Mailbox {
+    /// The owner of `key`, if it is here.
+    fn of(cells: &Cells, key: &Key) -> Option<Self> {
         match key {
-            Key::Health(id) => {
-                let owner = self.0.borrow().connection_owner(id);
-                if let Some(owner) = owner {
-                    // An owner ends with the node.
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Lockout(id) => {
-                let owner = self.0.borrow().lockout_owner(id);
-                if let Some(owner) = owner {
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Tools(id) => {
-                let owner = self.0.borrow().tools_owner(id);
-                if let Some(owner) = owner {
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Lane(id) => {
-                let owner = self.0.borrow().lane_owner(id);
-                if let Some(owner) = owner {
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Breaker(id) => {
-                let owner = self.0.borrow().breaker_owner(id);
-                if let Some(owner) = owner {
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Gate(id) => {
-                let owner = self.0.borrow().gate_owner(id);
-                if let Some(owner) = owner {
-                    owner.send(heard).await.ok();
-                }
-            }
-            Key::Token(id) => {
-                let refresher = self.0.borrow().refresher(id);
-                if let Some(refresher) = refresher {
-                    refresher.send(heard).await.ok();
-                }
-            }
+            Key::Health(id) => cells.connection_owner(id).map(Self::from),
+            Key::Lockout(id) => cells.lockout_owner(id).map(Self::from),
+            Key::Lane(id) => cells.lane_owner(id).map(Self::from),
+            Key::Breaker(id) => cells.breaker_owner(id).map(Self::from),
+            Key::Gate(id) => cells.gate_owner(id).map(Self::from),
+            Key::Tools(id) => cells.tools_owner(id).map(Self::from),
+            Key::Token(id) => cells.refresher(id).map(Self::from),
             Key::Lease(_)
             | Key::Bound(_)
             | Key::Pin(_)
@@ -66,58 +59,19 @@ impl Directory {
             | Key::Egress(_)
             | Key::Leader
             | Key::Settings
-            | Key::Other(_) => {}
+            | Key::Other(_) => None,
         }
     }
+}
 
-    pub(super) fn store_is_back(&self) {
-        let cells = self.0.borrow();
-        for key in cells.keys() {
-            match key {
-                Key::Health(id) => {
-                    if let Some(owner) = cells.connection_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Lockout(id) => {
-                    if let Some(owner) = cells.lockout_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Tools(id) => {
-                    if let Some(owner) = cells.tools_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Lane(id) => {
-                    if let Some(owner) = cells.lane_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Breaker(id) => {
-                    if let Some(owner) = cells.breaker_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Gate(id) => {
-                    if let Some(owner) = cells.gate_owner(&id) {
-                        owner.do_send(StoreIsBack);
-                    }
-                }
-                Key::Token(id) => {
-                    if let Some(refresher) = cells.refresher(&id) {
-                        refresher.do_send(StoreIsBack);
-                    }
-                }
-                Key::Lease(_)
-                | Key::Bound(_)
-                | Key::Pin(_)
-                | Key::Refresh(_)
-                | Key::Egress(_)
-                | Key::Leader
-                | Key::Settings
-                | Key::Other(_) => {}
-            }
+impl<A> From<Addr<A>> for Mailbox
+where
+    A: Actor<Context = Context<A>> + Handler<Heard> + Handler<StoreIsBack>,
+{
+    fn from(owner: Addr<A>) -> Self {
+        Self {
+            heard: owner.clone().recipient(),
+            back: owner.recipient(),
         }
     }
 }
