@@ -42,6 +42,7 @@ pub mod roster;
 #[cfg(test)]
 mod simulation;
 pub mod sse;
+pub mod step;
 pub mod stream;
 pub mod token;
 pub mod tools;

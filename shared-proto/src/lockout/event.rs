@@ -59,12 +59,4 @@ pub struct Locked {
 }
 
 /// The result of one event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The state to go on with.
-    pub state: ModelLockouts,
-    /// Whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: Outcome,
-}
+pub type Step = crate::step::Step<ModelLockouts, Outcome>;
