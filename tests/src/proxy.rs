@@ -219,10 +219,8 @@ impl Shared {
 
     /// Notes what it was asked for; whether it takes who asks.
     fn note(&self, how: How, target: &str, credentials: Option<String>) -> bool {
-        let takes = match self.manner() {
-            Manner::Unauthorized => false,
-            _ => self.wanted.is_none() || self.wanted == credentials,
-        };
+        let welcome = self.wanted.is_none() || self.wanted == credentials;
+        let takes = welcome && self.manner() != Manner::Unauthorized;
         self.asked.lock().unwrap().push(Asked {
             how,
             target: target.to_owned(),
