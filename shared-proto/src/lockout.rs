@@ -17,6 +17,7 @@
 //! before its attempt began; a lock that runs ends by its time.
 
 mod event;
+mod preflight;
 mod rules;
 mod scope;
 #[cfg(test)]
@@ -32,9 +33,10 @@ use crate::health::EXTEND_MIN_MS;
 use crate::mirror::key;
 use crate::mirror::record::Body;
 
-pub use event::{Locked, LockoutEvent, Outcome, Step};
+pub use event::{Freed, Locked, LockoutEvent, Outcome, Step};
+pub use preflight::{Due, Withheld};
 pub use rules::{LockoutRules, charged};
-pub use scope::{Scope, keys};
+pub use scope::{Scope, keys, quota_key};
 
 /// Models and families of one connection that are remembered. Past it what
 /// matters least is forgotten: what is over, then what ends first.
@@ -55,6 +57,8 @@ pub struct ModelLockouts {
     torn: BTreeMap<String, Torn>,
     /// The last clearing of everything.
     renewed_at: Option<Millis>,
+    /// When the live usage was asked for that last ended a lock early.
+    freed_at: Option<Millis>,
 }
 
 /// One lock, running or over.
@@ -78,6 +82,9 @@ pub struct Lockout {
     pub last_failure_at: Millis,
     /// Length that the last of them called for, ms.
     pub last_cooldown_ms: u64,
+    /// Why it was set before anybody refused, if nobody has since.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +168,13 @@ impl ModelLockouts {
                 model,
                 halve,
             } => self.succeeded((*started_at, now), model, *halve, rules),
+            LockoutEvent::Withheld { model, origin } => self.withheld(model, origin, now, rules),
+            LockoutEvent::Looking {
+                key,
+                origin,
+                number,
+            } => self.looking(key, origin, *number, now),
+            LockoutEvent::Freed(freed) => self.freed(freed, now, rules),
             LockoutEvent::Clear { model: Some(model) } => self.cleared(model, rules),
             LockoutEvent::Clear { model: None } => self.renewed(now),
         }
@@ -253,6 +267,7 @@ impl ModelLockouts {
             failure_count,
             last_failure_at: now,
             last_cooldown_ms: cooldown_ms,
+            withheld: None,
         };
         let mut state = self.clone();
         state.make_room(&key, now);
@@ -272,6 +287,7 @@ impl ModelLockouts {
         if let Some(entry) = state.entries.get_mut(key) {
             entry.until = until;
             entry.last_cooldown_ms = until.since(entry.last_failure_at);
+            entry.withheld = None;
         }
         state.into_step(Outcome::Locked(Locked { until, scope }))
     }

@@ -84,7 +84,8 @@ impl Machine for ConnectionHealth {
             | health::HealthEvent::Succeeded { .. }
             | health::HealthEvent::Retried { .. }
             | health::HealthEvent::LimitedAt { .. }
-            | health::HealthEvent::SiblingLimited(_) => true,
+            | health::HealthEvent::SiblingLimited(_)
+            | health::HealthEvent::Withheld(_) => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }
@@ -107,7 +108,11 @@ impl Machine for ModelLockouts {
 
     fn may_repeat(event: &Self::Event) -> bool {
         match event {
-            LockoutEvent::Failed { .. } | LockoutEvent::Succeeded { halve: false, .. } => true,
+            LockoutEvent::Failed { .. }
+            | LockoutEvent::Succeeded { halve: false, .. }
+            | LockoutEvent::Withheld { .. }
+            | LockoutEvent::Looking { .. }
+            | LockoutEvent::Freed(_) => true,
             // It halves each time, or forgets what was counted since.
             LockoutEvent::Succeeded { halve: true, .. } | LockoutEvent::Clear { .. } => false,
         }
