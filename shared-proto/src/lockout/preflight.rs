@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Freed, Locked, Lockout, LockoutRules, ModelLockouts, Outcome, Scope, Step, scope};
+use super::{Freed, Lockout, LockoutRules, ModelLockouts, Outcome, Scope, Step, lockable, scope};
 use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::quota::preflight::Origin;
@@ -73,7 +73,7 @@ impl ModelLockouts {
         now: Millis,
         rules: &LockoutRules,
     ) -> Step {
-        if model.trim().is_empty() {
+        if !lockable(model) {
             return self.kept(Outcome::Nothing);
         }
         let known_better = self.heard_after() >= Some(origin.observed_at);
@@ -99,13 +99,7 @@ impl ModelLockouts {
                 looked_at: None,
             }),
         };
-        let mut state = self.clone();
-        state.make_room(&key, now);
-        state.entries.insert(key, lockout);
-        state.into_step(Outcome::Locked(Locked {
-            until: origin.resets_at,
-            scope: Scope::Family,
-        }))
+        self.placed(key, lockout, now)
     }
 
     /// Question `number` about the lock begins, unless somebody else has begun it.
