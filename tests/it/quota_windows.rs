@@ -276,7 +276,7 @@ async fn the_scopes_of_codex_rest_on_their_own() {
     let left = refused.retry_after().unwrap();
     assert!((290..=300).contains(&left), "{left}");
     let trace = node.trace(&refused).await;
-    let excluded = trace["exclusions"].as_array().unwrap();
+    let excluded = trace["excluded"].as_array().unwrap();
     let of_a = excluded
         .iter()
         .find(|one| one["connection"] == "a")
