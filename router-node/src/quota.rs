@@ -36,9 +36,9 @@ impl QuotaCell {
     }
 }
 
-/// Notes what the head of an answer of `slot` tells, which was asked for `model`,
-/// or for its models. Cheap where it tells nothing.
-pub(crate) fn saw(slot: &Slot, model: Option<&str>, headers: &HeaderMap, now: Millis) {
+/// Notes what the head of an answer of `slot` tells, which was asked for `model`;
+/// without a name, for the list of them. Cheap where it tells nothing.
+pub(crate) fn saw(slot: &Slot, model: &str, headers: &HeaderMap, now: Millis) {
     if !headers.keys().any(|name| speaks(name.as_str())) {
         return;
     }
@@ -49,9 +49,8 @@ pub(crate) fn saw(slot: &Slot, model: Option<&str>, headers: &HeaderMap, now: Mi
         .take(HEADERS_MAX)
         .collect();
     let rules = &slot.lockout_rules;
-    let key = quota_key(model.unwrap_or_default(), &rules.families);
+    let key = quota_key(model, &rules.families);
     let source = Source {
-        model,
         key: &key,
         families: &rules.families,
         per_model_quota: slot.per_model_quota,

@@ -81,6 +81,8 @@ mod provider_cooldown;
 mod provider_cooldown_rules;
 mod proxies;
 mod proxy_ways;
+mod quota_preflight;
+mod quota_windows;
 mod refusals;
 mod resilience_api;
 mod resilience_routes;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
 use http::{Request, Uri};
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 use shared_proto::clock::Millis;
 use shared_proto::lockout::{Due, Freed, LockoutEvent, ModelLockouts, Outcome};
 use shared_proto::quota::usage::Usage;
@@ -141,7 +141,7 @@ async fn tell(slot: &Slot, event: LockoutEvent) -> Option<Outcome> {
 /// The answer's body, if there is one that counts. Nothing of it is logged.
 async fn ask(slot: &Slot, now: Millis) -> Option<Bytes> {
     let proxy = slot.connection.proxy_url.as_ref();
-    let proxy = proxy.map(|proxy| proxy.expose_secret());
+    let proxy = proxy.map(ExposeSecret::expose_secret);
     let client = Single::through(proxy, slot.provider.timeouts.connect_ms).ok()?;
     let mut request = Request::new(Bytes::new());
     *request.uri_mut() = Uri::try_from(usage_url(slot)?).ok()?;

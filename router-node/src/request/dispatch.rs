@@ -135,7 +135,7 @@ impl<'a> Call<'a> {
         let answer = sent.map_err(unsent)?;
         quota::saw(
             &candidate.slot,
-            self.model(candidate),
+            self.model(candidate).unwrap_or_default(),
             &answer.headers,
             self.node.now(),
         );

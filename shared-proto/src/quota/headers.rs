@@ -34,9 +34,7 @@ pub fn speaks(name: &str) -> bool {
 /// Whose answer it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// What was asked for; `None` for a list of models.
-    pub model: Option<&'a str>,
-    /// The key of the locks of that model's quota.
+    /// The key of the locks of the quota of the model that was asked for.
     pub key: &'a str,
     /// Models that share a quota there.
     pub families: &'a [ModelFamily],
@@ -302,10 +300,7 @@ impl<'h> Draft<'h> {
             }
             // `7d_x` is a week of some models only.
             Teller::Plan => self.name.split_once('_').map(|(_, models)| models),
-            Teller::Bucket => {
-                let model = source.model.filter(|_| source.per_model_quota);
-                model.map(|_| source.key)
-            }
+            Teller::Bucket => source.per_model_quota.then_some(source.key),
         }
     }
 }

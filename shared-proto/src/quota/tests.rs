@@ -31,7 +31,6 @@ fn told(provider: &str, model: &str, headers: &[(&str, &str)]) -> Vec<Window> {
     let provider = &catalogue::entry(provider).unwrap().provider;
     let families = families(provider.id.as_str());
     let source = Source {
-        model: Some(model),
         key: &quota_key(model, &families),
         families: &families,
         per_model_quota: provider.per_model_quota,

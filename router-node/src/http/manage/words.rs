@@ -31,7 +31,7 @@ pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Valu
         "errorCode": error.map(|e| e.status),
         "lastErrorAt": error.map(|e| e.at.to_rfc3339()),
         "hintSource": health.hint_source,
-        "quotaPreflight": preflight(health.preflight.as_ref()),
+        "quotaPreflight": preflight(health.preflight.as_ref().filter(|_| until.is_some())),
     });
     match words {
         Value::Object(words) => words,

@@ -12,7 +12,6 @@ const VARIABLE: &str = "QUOTA_PREFLIGHT_CUTOFF_ENABLED";
 /// than what counts as used up.
 pub(super) fn preflight(
     given: Option<file::QuotaPreflight>,
-    path: &Path,
     context: &mut Context<'_, '_>,
 ) -> QuotaPreflight {
     let built_in = QuotaPreflight::default();
@@ -29,6 +28,7 @@ pub(super) fn preflight(
         let message = format!(
             "{wanted} is not above defaultThresholdPercent {default_threshold_percent}; {warn_threshold_percent} is used"
         );
+        let path = Path::of("settings").key("resilience").key("quotaPreflight");
         let path = path.key("warnThresholdPercent");
         context.report.warn(&path, message);
     }

@@ -160,7 +160,7 @@ fn buckets_of_keys() {
         ("tokens", "", Some(0.0), None, None),
         ("tokens-minute", "", None, Some(11_380), Some(60_000)),
     ];
-    expect("groq", &headers, &rows);
+    expect("cerebras", &headers, &rows);
     // Where quotas count by model, so do their buckets.
     let [first, ..] = rows;
     let of_model = ("requests", "m", first.2, first.3, first.4);
@@ -182,7 +182,7 @@ fn absurd_numbers_are_no_windows() {
             ("x-ratelimit-remaining-requests", left),
             ("x-ratelimit-reset-requests", "1s"),
         ];
-        expect("groq", &headers, &[]);
+        expect("cerebras", &headers, &[]);
     }
     // Resets are bounded as announcements are; lengths of centuries are not known.
     let headers = [

@@ -141,7 +141,7 @@ fn other_failures_stay_as_they_are() {
                 source: HintSource::Header,
                 field: "retry-after".into(),
             }),
-            ..usual.clone()
+            ..usual
         },
         quota(Cooldown::None),
         // An operator fixed it.
