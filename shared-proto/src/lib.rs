@@ -6,7 +6,7 @@
 //! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | share | [`egress`] | which connections leave by one address, and rest for its limits together |
-//! | classify | [`restate`], [`classify`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
+//! | classify | [`restate`], [`classify`], [`rotation`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
@@ -39,6 +39,7 @@ pub mod pin;
 pub mod protocol;
 pub mod restate;
 pub mod roster;
+pub mod rotation;
 #[cfg(test)]
 mod simulation;
 pub mod sse;

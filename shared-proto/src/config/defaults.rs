@@ -6,6 +6,7 @@ use crate::failure::Profile;
 use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate;
+use crate::rotation::RotationRules;
 
 use super::{
     ConnectionCooldown, DailyReset, EgressRules, EmergencyFallback, HintBounds, MAX_TOOLS,
@@ -74,6 +75,8 @@ impl Default for Settings {
             usage_wall: UsageWall::default(),
             max_tools: MAX_TOOLS,
             emergency_fallback: EmergencyFallback::default(),
+            probe_can_disable: false,
+            rotation: RotationRules::DEFAULT,
         }
     }
 }

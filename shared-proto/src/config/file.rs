@@ -17,6 +17,7 @@ mod extras;
 mod gates;
 mod rules;
 mod settings;
+mod specific;
 mod words;
 
 pub(crate) use egress::Egress;
@@ -27,6 +28,7 @@ pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
     WaitForCooldown,
 };
+pub(crate) use specific::{ProviderSpecific, RotationOverrides};
 pub(crate) use words::{
     Auth, AuthHeader, ClientAuth, GrantBody, Instant, OneOrMany, ProfileName, ProtocolName, Secret,
 };
@@ -240,7 +242,7 @@ pub(crate) struct Connection {
     #[expect(dead_code, reason = "accepted; not acted on yet")]
     pub(crate) rate_limit_overrides: Option<RateLimitOverrides>,
     /// Provider-specific switches, kept as written. The simulated provider's parameters go here.
-    pub(crate) provider_specific_data: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(crate) provider_specific_data: Option<ProviderSpecific>,
 }
 
 /// A subscription's tokens.

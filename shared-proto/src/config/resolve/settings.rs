@@ -7,7 +7,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, egress, extras, gates, rules};
+use super::{Context, combo, egress, extras, gates, rotation, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -81,6 +81,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         usage_wall: extras::usage_wall(given.usage_wall, context),
         max_tools: extras::max_tools(given.max_tools, context),
         emergency_fallback: extras::emergency(given.emergency_fallback, context),
+        probe_can_disable: extras::probe_can_disable(given.probe_can_disable, context),
+        rotation: rotation::resolve(context),
     }
 }
 
