@@ -94,7 +94,7 @@ async fn answers_and_streams_arrive_as_they_were() {
             let upstream = Upstream::start().await;
             let url = upstream.url();
             let empty = json!({});
-            let config = cluster_tests::dialect::all_providers(&url, &["a"], &empty);
+            let config = cluster_tests::dialect::all_providers(&url, &["a"], &empty).no_waiting();
             let node = Node::start(&config).await;
             let id = dialect.connection("a");
             let plain = dialect.answer(&"pong ".repeat(500)).to_string();

@@ -44,8 +44,11 @@ async fn the_next_key_is_presented_in_the_same_request() {
         for stream in [false, true] {
             let upstream = Upstream::start().await;
             let id = dialect.connection("a");
-            let more = json!({"providerSpecificData": {"extraApiKeys": ["key-2", "key-3"]}});
-            let config = add_provider(Config::new(), dialect, &upstream.url(), &["a", "b"], more);
+            let more = json!({"extraApiKeys": ["key-2", "key-3"]});
+            let config = add_provider(Config::new(), dialect, &upstream.url(), &[], json!({}))
+                .no_waiting()
+                .connection_with(&id, dialect.name(), json!({"providerSpecificData": more}))
+                .connection_with("spare", dialect.name(), json!({"priority": 2}));
             let node = Node::start(&config).await;
             upstream.script(&id, [refused()]);
             upstream.script("2", [refused()]);

@@ -15,10 +15,12 @@ use hyper::body::Incoming;
 use shared_proto::stream::ContentType;
 use tokio::time::timeout;
 
+mod bare;
 mod sniff;
 
 use crate::http::pieces::Pieces;
 use crate::simulated::SimulatedBody;
+use bare::Bare;
 use sniff::{Encoding, Named};
 
 /// The head of an answer and its body to come.
@@ -89,8 +91,8 @@ impl AnswerBody {
                     Encoding::Gzip => Self::inflated(start, body, ContentEncoding::Gzip),
                     Encoding::Zlib => Self::inflated(start, body, ContentEncoding::Deflate),
                     Encoding::Deflate => {
-                        let start = joined(&Bytes::from_static(sniff::ZLIB_HEAD), start);
-                        Self::inflated(start, body, ContentEncoding::Deflate)
+                        let pieces = Pieces::new(Frames { start, body });
+                        Self::Inflated(Box::pin(Bare::new(pieces)))
                     }
                 };
             }

@@ -3,8 +3,6 @@
 
 /// How gzip begins: its two bytes, and its one method. No text begins so.
 const GZIP: &[u8] = &[0x1f, 0x8b, 0x08];
-/// A head that makes zlib's of the bare encoding, whose sum at the end nobody misses.
-pub(super) const ZLIB_HEAD: &[u8] = &[0x78, 0x01];
 
 /// What the header names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
