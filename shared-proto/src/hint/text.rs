@@ -115,6 +115,11 @@ fn local(china: bool) -> Offset {
 
 fn anchored(rest: &str, (lengths, china): (bool, bool), place: Place<'_>, search: &mut Search) {
     let Some(value) = after_connector(rest) else {
+        // A date needs no connector: `resets 2026-10-07 00:00 UTC`.
+        if let Some((at, _)) = moment::prose(rest.trim_start_matches(' '), local(china), search.now)
+        {
+            search.until(place, Rank::Prose, at, FIELD);
+        }
         return;
     };
     if let Some((at, _)) = moment::prose(value, local(china), search.now) {
@@ -132,9 +137,8 @@ fn wait_before(rest: &str, told: bool) -> Option<u64> {
     let again = ["retry", "trying again", "you retry", "you try again"];
     let length = match near.split_once(" before ") {
         Some((length, then)) if again.iter().any(|word| then.starts_with(word)) => length,
-        Some(_) => return None,
         None if told => near,
-        None => return None,
+        Some(_) | None => return None,
     };
     duration::prose(length)
 }

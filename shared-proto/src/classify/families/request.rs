@@ -137,6 +137,8 @@ pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Near("model", "unsupported", 80),
     Has("unsupported model"),
     Has("does not support tools"),
+    Has("not supported for this model"),
+    Has("not supported by this model"),
     Has("no models loaded"),
     Has("no endpoints found"),
     Has("long context beta"),

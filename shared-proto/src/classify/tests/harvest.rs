@@ -13,8 +13,7 @@ fn same(told: &str) -> &'static [Reason] {
     match told {
         "rate_limit" => &[R::RateLimitExceeded],
         "quota_exhausted" | "credits_exhausted" => &[R::QuotaExhausted],
-        "overloaded" => &[R::ModelCapacity],
-        "context_overflow" => &[R::ModelCapacity],
+        "overloaded" | "context_overflow" => &[R::ModelCapacity],
         // By the status: a 400, a 403, a 404 that names a model, one that doesn't.
         "model_access_denied" | "model_not_found" => {
             &[R::ModelCapacity, R::AuthError, R::NotFound, R::Unknown]
