@@ -81,7 +81,13 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
             search.wait(place, Rank::Prose, ms, FIELD);
         }
     }
-    for anchor in CHINESE_ANCHORS.iter().filter(|anchor| holds(anchor)) {
+    // No ASCII text has any.
+    let foreign = if text.is_ascii() {
+        &[]
+    } else {
+        CHINESE_ANCHORS
+    };
+    for anchor in foreign.iter().filter(|anchor| holds(anchor)) {
         for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
             let (before, rest) = text.split_at(at);
             chinese(
