@@ -112,6 +112,7 @@ pub(in crate::classify) const QUOTA: Family = Family::new(&[
     Has("quota exceeded"),
     Has("quota will reset"),
     Has("quota will be replenished"),
+    Has("exceeded the service quota"),
     Has("quota depleted"),
     Has("exhausted your capacity"),
     Has("quota exhausted"),
@@ -126,6 +127,8 @@ pub(in crate::classify) const RATE_LIMIT: Family =
 
 /// Rate limits told with a 400.
 pub(in crate::classify) const RATE_LIMIT_400: Family = Family::new(&[
+    Has("throttlingexception"),
+    Has("rate exceeded"),
     Has("high frequency"),
     Has("high-frequency"),
     Has("high_frequency"),

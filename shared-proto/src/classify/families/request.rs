@@ -158,6 +158,8 @@ pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Near("authorized to use", "model", 20),
     Near("model", "disabled", 20),
     Near("model", "requires a newer version", 40),
+    Near("model", "requires a subscription", 30),
+    Near("model", "your plan", 60),
     Seq3("model", "isn", "supported"),
     Has("model identifier is invalid"),
     Has("no such model"),
