@@ -30,12 +30,12 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let coded = case.facts.is_any(families::MODEL_ACCESS_WORDS);
-    let model = coded || case.says(families::MODEL_ACCESS);
-    let model_word = case.says(families::MODEL_WORD);
-    if !model_word && case.says(families::NOT_THERE) && names_resource(case.text()) {
+    let model = coded || case.mentions(families::MODEL_ACCESS);
+    let model_word = case.mentions(families::MODEL_WORD);
+    if !model_word && case.mentions(families::NOT_THERE) && names_resource(case.text()) {
         return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
-    if case.says(families::UNVERIFIED) {
+    if case.mentions(families::UNVERIFIED) {
         return Some(
             Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
                 .typed(ErrorType::ModelNotFound)

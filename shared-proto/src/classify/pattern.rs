@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
+use super::echo::Echo;
 use super::families;
 use crate::hint::document::cut;
 
@@ -24,7 +25,7 @@ pub(super) enum Pat {
 }
 
 /// Places of one text that are looked at per line.
-const PLACES_MAX: usize = 64;
+pub(super) const PLACES_MAX: usize = 64;
 
 /// Patterns that mean the same. Only the families' own files make them, so
 /// that each is in the list that [`Signs`] is read with.
@@ -39,7 +40,8 @@ impl Family {
 }
 
 impl Pat {
-    const fn parts(self) -> [&'static str; 3] {
+    /// What has to be there.
+    pub(super) const fn parts(self) -> [&'static str; 3] {
         match self {
             Self::Has(a) | Self::Word(a) => [a; 3],
             Self::Seq(a, b) | Self::Near(a, b, _) => [a, b, b],
@@ -102,7 +104,13 @@ impl<'t> Signs<'t> {
         FINDER.read(text)
     }
 
-    /// Whether a pattern of `family` fits.
+    /// Whether a pattern of `family` fits where the upstream itself speaks.
+    pub(super) fn own(&self, family: Family, echo: &Echo<'_>) -> bool {
+        let mut patterns = family.0.iter();
+        patterns.any(|pattern| self.fits(*pattern) && echo.is_evidence(*pattern))
+    }
+
+    /// Whether a pattern of `family` fits, whoever wrote it.
     pub(super) fn any(&self, family: Family) -> bool {
         family.0.iter().any(|pattern| self.fits(*pattern))
     }
@@ -153,7 +161,7 @@ fn followed(line: &str, first: &str, second: &str, gap: usize) -> bool {
 }
 
 /// Bytes within which `word` has to begin and end to be at most `gap` characters away.
-fn window(word: &str, gap: usize) -> usize {
+pub(super) fn window(word: &str, gap: usize) -> usize {
     gap.saturating_mul(4).saturating_add(word.len())
 }
 

@@ -7,7 +7,7 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 /// A conversation that lives on another account.
 pub(super) fn binding(case: &Case<'_>) -> Option<Verdict> {
     let coded = case.facts.is_any(&["invalid_previous_response_binding"]);
-    let told = case.status == 409 && case.says(families::FOREIGN_BINDING);
+    let told = case.status == 409 && case.mentions(families::FOREIGN_BINDING);
     (coded || told).then(|| Verdict::request("response-binding", Reason::Unknown, false))
 }
 
@@ -17,7 +17,7 @@ pub(super) fn too_large(case: &Case<'_>) -> Option<Verdict> {
         && case.facts.is_any(families::OVERFLOW_WORDS);
     // Bigger than a whole minute's allowance: no wait helps, so none is announced.
     let over_limit =
-        case.status == 429 && !case.announced && case.says(families::TOO_LARGE_FOR_LIMIT);
+        case.status == 429 && !case.announced && case.mentions(families::TOO_LARGE_FOR_LIMIT);
     (case.status == 413 || by_code || over_limit).then(overflow)
 }
 
@@ -28,7 +28,7 @@ fn overflow() -> Verdict {
 
 /// The content is refused. Trying it on other accounts would put them at risk too.
 pub(super) fn policy(case: &Case<'_>) -> Option<Verdict> {
-    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.says(families::POLICY)
+    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.mentions(families::POLICY)
         || case.status != 429 && case.facts.is_any(families::POLICY_WORDS);
     refused.then(|| Verdict::request("content-policy", Reason::Unknown, false))
 }
@@ -39,6 +39,8 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let says = |family| case.says(family);
+    // What charges the request, or rests nobody, needs no evidence.
+    let mentions = |family| case.mentions(family);
     let bare = case.error.answer.body.trim_ascii().is_empty();
     if bare && case.error.reading.unsaid_overflow.bare_400 {
         return Some(overflow());
@@ -52,8 +54,8 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::Unauthorized),
         );
     }
-    let verified = says(families::UNVERIFIED);
-    let parameter = says(families::UNSUPPORTED_PARAMETER)
+    let verified = mentions(families::UNVERIFIED);
+    let parameter = mentions(families::UNSUPPORTED_PARAMETER)
         || case.facts.is_any(families::UNSUPPORTED_PARAMETER_WORDS);
     if parameter && !verified {
         return Some(Verdict::request(
@@ -62,7 +64,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
             false,
         ));
     }
-    if says(families::IMPROPER) {
+    if mentions(families::IMPROPER) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
     if says(families::QUOTA) {
@@ -81,16 +83,16 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
             Blame::Model,
         ));
     }
-    if says(families::OVERFLOW) {
+    if mentions(families::OVERFLOW) {
         return Some(overflow());
     }
-    if says(families::MALFORMED) {
+    if mentions(families::MALFORMED) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
-    if says(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
+    if mentions(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
         return Some(model_access());
     }
-    if says(families::DEGRADED) && !says(families::DEGRADED_MODEL) {
+    if mentions(families::DEGRADED) && !mentions(families::DEGRADED_MODEL) {
         return Some(
             Verdict::new("function-degraded", Reason::ModelCapacity, Blame::Model)
                 .resting(Cooldown::None),
