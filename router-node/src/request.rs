@@ -11,6 +11,7 @@ pub(crate) mod after;
 pub(crate) mod background;
 pub(crate) mod credential;
 pub(crate) mod dispatch;
+mod doubt;
 mod emergency;
 pub(crate) mod facts;
 mod keys;
@@ -46,6 +47,7 @@ use crate::routing::Routing;
 use admit::Admission;
 use after::After;
 use dispatch::{Call, Failed, Success, Whole};
+use doubt::Doubts;
 use facts::Facts;
 use leased::{Cleared, Leased};
 use live::Live;
@@ -127,7 +129,7 @@ async fn search(
         Ok(found) => return Ok(found),
         Err(refused) => refused,
     };
-    let Some(rescue) = emergency::rescue(request, &refused, trace) else {
+    let Some(rescue) = emergency::rescue(request, call.asked(), &refused, trace) else {
         return Err(refused.error);
     };
     let warning = emergency::WARNING;
@@ -157,6 +159,7 @@ async fn walk(
     let mut waits = Waits::default();
     let mut admission = Admission::new(request, targets.queue);
     let mut durable = Durable::default();
+    let mut doubts = Doubts::default();
     let mut last: Option<Failed> = None;
     loop {
         let picked = match &mut leased {
@@ -198,10 +201,11 @@ async fn walk(
                 return Ok((success, after));
             }
             Err(failed) => {
+                let failed = doubts.weigh(after.candidate(), failed);
                 let shared = failed.failure.fallback
                     && picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
-                tools::learn(request, after.candidate(), &failed);
+                tools::learn(request, call.asked(), after.candidate(), &failed);
                 picker.failed(after.candidate(), failed.failure.blame);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);

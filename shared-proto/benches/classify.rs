@@ -59,22 +59,23 @@ fn read(bencher: Bencher<'_, '_>, body: &str) {
         ("content-type".to_owned(), "application/json".to_owned()),
         ("retry-after".to_owned(), "30".to_owned()),
     ];
-    let error = UpstreamError {
-        answer: Answer {
-            provider: "acme",
-            status: 429,
-            headers: &headers,
-            body: body.as_bytes(),
-        },
-        profile: Profile::ApiKey,
-        per_model_quota: false,
-        reading: Reading::default(),
-        daily_reset: None,
-        model: Some("some-model"),
-        in_stream: false,
-    };
     let now = Millis::from_epoch_ms(1_790_856_000_000);
-    bencher
-        .counter(BytesCount::new(body.len()))
-        .bench(|| classify(&error, &rules, now));
+    bencher.counter(BytesCount::new(body.len())).bench(|| {
+        let error = UpstreamError {
+            answer: Answer {
+                provider: "acme",
+                status: 429,
+                headers: &headers,
+                body: body.as_bytes(),
+            },
+            profile: Profile::ApiKey,
+            per_model_quota: false,
+            reading: Reading::default(),
+            daily_reset: None,
+            model: Some("some-model"),
+            in_stream: false,
+            asked: None,
+        };
+        classify(&error, &rules, now)
+    });
 }

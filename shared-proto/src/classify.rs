@@ -11,6 +11,7 @@
 //! 3. the first step of `decide` that knows the failure gives the verdict;
 //! 4. the announced reset is fitted to it ([`crate::hint`]).
 
+use crate::asked::Asked;
 use crate::clock::Millis;
 use crate::config::{DailyReset, ErrorRule, HintBounds, Reading};
 use crate::failure::{Cooldown, Failure, Profile, ResetHint};
@@ -21,6 +22,7 @@ use crate::restate::{self, RestateRule};
 mod access;
 mod account;
 mod decide;
+mod echo;
 mod facts;
 mod families;
 mod limits;
@@ -29,10 +31,12 @@ mod pattern;
 mod quirk;
 mod relay;
 mod request;
+mod spans;
 mod status;
 mod transport;
 
 use decide::{Announced, Case, Verdict};
+use echo::Echo;
 use facts::Facts;
 use pattern::Signs;
 
@@ -55,6 +59,8 @@ pub struct UpstreamError<'a> {
     pub model: Option<&'a str>,
     /// Whether the error came inside a stream that had begun well.
     pub in_stream: bool,
+    /// What the client sent, which is no evidence; `None` where no client did.
+    pub asked: Option<&'a Asked<'a>>,
 }
 
 /// What an operator can say about classification.
@@ -72,20 +78,25 @@ pub struct ClassifyRules<'a> {
 
 /// Reads a refusal.
 pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Millis) -> Failure {
-    let document = Document::read(&error.answer);
+    let says = |phrase: &str| error.asked.is_some_and(|asked| asked.says(phrase));
+    let document = match error.asked {
+        Some(_) => Document::read_apart(&error.answer, &says),
+        None => Document::read(&error.answer),
+    };
     let facts = Facts::read(&document);
     let signs = Signs::of(&document.text);
+    let request = (error.asked, error.model);
+    let echo = Echo::new(&document.text, request, &facts);
     let told = error.answer.status;
     let sent = if error.in_stream || told < 400 {
-        status::stands_for(&signs, &facts)
+        status::stands_for(&signs, &facts, &echo)
     } else {
         told
     };
-    let restated = restate::restate(
+    let restated = restate::restate_heard(
         rules.restate,
-        error.answer.provider,
-        sent,
-        &document.text,
+        (error.answer.provider, sent),
+        |marker| echo.hears(marker),
         None,
     );
     let status = restated.as_ref().map_or(sent, |r| r.status);
@@ -102,6 +113,7 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         document: &document,
         facts: &facts,
         signs: &signs,
+        echo: &echo,
         rules,
         restated: restated.is_some(),
         announced: announced.is_some(),
@@ -111,10 +123,15 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
     let behind = raw
         .as_ref()
         .map(|raw| (raw, Facts::read(raw), Signs::of(&raw.text)));
-    let behind_case = behind.as_ref().map(|(document, facts, signs)| Case {
+    let behind_echo = behind
+        .as_ref()
+        .map(|(document, facts, _)| Echo::new(&document.text, request, facts));
+    let behind_case = behind.as_ref().zip(behind_echo.as_ref());
+    let behind_case = behind_case.map(|((document, facts, signs), echo)| Case {
         document,
         facts,
         signs,
+        echo,
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
@@ -141,6 +158,17 @@ pub fn names_scope(rule: &str, reading: Reading) -> bool {
 /// Whether `rule` is one that an operator wrote.
 pub fn is_operators(rule: &str) -> bool {
     rule.starts_with(quirk::OPERATOR_RULE)
+}
+
+/// Whether a failure ends a connection for what a sentence says, under a status
+/// that speaks of the request; its code, if there is one, does not say so.
+pub fn ends_by_text(failure: &Failure) -> bool {
+    let code = failure.upstream_code.as_deref().map(str::to_lowercase);
+    let coded = code.as_deref().is_some_and(|code| {
+        let mut lists = families::ENDING_WORDS.iter();
+        lists.any(|words| words.contains(&code))
+    });
+    failure.terminal.is_some() && matches!(failure.status, 400 | 404 | 413 | 422) && !coded
 }
 
 /// The verdict, with the announcement as far as it means something.

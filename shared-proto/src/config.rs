@@ -155,6 +155,8 @@ pub struct Provider {
     pub daily_reset: Option<DailyReset>,
     /// The family in which its limits count by the address that connections leave by.
     pub egress_bucket_family: Option<String>,
+    /// Most tools of one request to it, where the operator says so.
+    pub max_tools: Option<u32>,
     /// Where its OAuth tokens are refreshed; `None` where that is not known.
     pub token_endpoint: Option<TokenEndpoint>,
     /// Where an account's live usage is asked for; `None` where that is not known.

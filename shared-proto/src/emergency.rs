@@ -1,5 +1,7 @@
 //! Whether money is the reason that a request was refused.
 
+use crate::asked::{self, Asked};
+
 /// What refusals for money say; accents are left out.
 const PHRASES: [&str; 15] = [
     "insufficient funds",
@@ -19,24 +21,21 @@ const PHRASES: [&str; 15] = [
     "quota_exceeded",
 ];
 
-/// Whether a refusal of `status` that says `text` is about money.
-pub fn is_about_money(status: u16, text: &str) -> bool {
-    let plain = |c: char| match c {
-        'á' | 'â' | 'ã' => 'a',
-        'é' | 'ê' => 'e',
-        'í' => 'i',
-        'ó' | 'ô' | 'õ' => 'o',
-        'ú' => 'u',
-        'ç' => 'c',
-        other => other,
-    };
-    let text: String = text.to_lowercase().chars().map(plain).collect();
-    status == 402 || PHRASES.iter().any(|phrase| text.contains(phrase))
+/// Whether a refusal of `status` that says `text` is about money. What the client
+/// wrote itself says nothing.
+pub fn is_about_money(status: u16, text: &str, asked: &Asked<'_>) -> bool {
+    let text: String = text.to_lowercase().chars().map(asked::plain).collect();
+    let mut phrases = PHRASES.iter();
+    status == 402 || phrases.any(|phrase| text.contains(phrase) && !asked.says(phrase))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PHRASES, is_about_money};
+    use super::{Asked, PHRASES};
+
+    fn is_about_money(status: u16, text: &str) -> bool {
+        super::is_about_money(status, text, &Asked::new(b"", []))
+    }
 
     #[test]
     fn statuses_and_phrases() {
@@ -48,5 +47,16 @@ mod tests {
             assert!(is_about_money(400, &said), "{said}");
         }
         assert!(is_about_money(403, "CRÉDITOS insuficientes"));
+    }
+
+    #[test]
+    fn what_the_client_wrote_says_nothing() {
+        for phrase in PHRASES {
+            let body = format!("{{\"role\":\"{phrase}\"}}");
+            let asked = Asked::new(body.as_bytes(), []);
+            let text = format!("unknown field '{phrase}'");
+            assert!(!super::is_about_money(400, &text, &asked), "{phrase}");
+            assert!(super::is_about_money(402, &text, &asked), "{phrase}");
+        }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod document;
 pub(crate) mod duration;
 pub(crate) mod headers;
 pub(crate) mod moment;
+mod quoted;
 pub(crate) mod text;
 
 use document::Document;

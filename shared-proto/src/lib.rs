@@ -18,6 +18,7 @@
 //! environment: `now` and the rest are arguments. Only [`mirror`] does I/O.
 
 pub mod answer;
+pub mod asked;
 pub mod breaker;
 pub mod catalogue;
 pub mod classify;

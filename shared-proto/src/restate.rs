@@ -64,7 +64,18 @@ pub fn restate<'r>(
     text: &str,
     retry_after_ms: Option<u64>,
 ) -> Option<Restated<'r>> {
-    let says = |marker: &String| !marker.is_empty() && text.contains(&marker.to_lowercase());
+    let holds = |marker: &str| text.contains(marker);
+    restate_heard(rules, (provider, status), holds, retry_after_ms)
+}
+
+/// The same, where `hears` tells whether a lowercase marker counts as there.
+pub(crate) fn restate_heard<'r>(
+    rules: &'r [RestateRule],
+    (provider, status): (&str, u16),
+    hears: impl Fn(&str) -> bool,
+    retry_after_ms: Option<u64>,
+) -> Option<Restated<'r>> {
+    let says = |marker: &String| !marker.is_empty() && hears(&marker.to_lowercase());
     let rule = rules.iter().find(|rule| {
         rule.provider.eq_ignore_ascii_case(provider)
             && rule.from.contains(&status)

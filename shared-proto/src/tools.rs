@@ -5,6 +5,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use crate::asked::Asked;
 use crate::clock::Millis;
 use crate::mirror::key;
 use crate::mirror::record::Body;
@@ -13,6 +14,10 @@ use crate::mirror::record::Body;
 pub const KEEP_MS: u64 = 86_400_000;
 /// Limits outside of these are not believed.
 const BOUNDS: std::ops::RangeInclusive<u32> = 1..=10_000;
+/// Occurrences of the word that are looked at.
+const PLACES_MAX: usize = 64;
+/// What else has a maximum beside tools.
+const OTHER_THINGS: [&str; 6] = ["token", "context", "string", "character", "byte", "depth"];
 /// Characters between the word and its number.
 const REACH: usize = 80;
 
@@ -21,6 +26,8 @@ const REACH: usize = 80;
 #[serde(default)]
 pub struct ToolLimit {
     learned: Option<Learned>,
+    /// What was told until then is forgotten.
+    forgotten_at: Option<Millis>,
 }
 
 /// A limit and when it was told.
@@ -32,6 +39,18 @@ pub struct Learned {
     pub at: Millis,
 }
 
+/// What happens to what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolEvent {
+    /// The provider stated a limit.
+    Told(Learned),
+    /// An operator has what was told until then forgotten.
+    Forget {
+        /// When.
+        at: Millis,
+    },
+}
+
 impl ToolLimit {
     /// What is still believed at `now`.
     pub fn known(&self, now: Millis) -> Option<Learned> {
@@ -40,42 +59,81 @@ impl ToolLimit {
 
     /// The newest word counts. Whether anything changed.
     #[must_use]
-    pub fn step(&self, told: Learned) -> (Self, bool) {
-        let older = self.learned.is_some_and(|known| told.at <= known.at);
-        if older || !BOUNDS.contains(&told.limit) {
-            return (*self, false);
-        }
-        let state = Self {
-            learned: Some(told),
+    pub fn step(&self, event: ToolEvent) -> (Self, bool) {
+        let state = match event {
+            ToolEvent::Told(told) => {
+                let newer = |known: Option<Millis>| known.is_none_or(|at| told.at > at);
+                let news = newer(self.learned.map(|known| known.at)) && newer(self.forgotten_at);
+                if !news || !BOUNDS.contains(&told.limit) {
+                    return (*self, false);
+                }
+                Self {
+                    learned: Some(told),
+                    ..*self
+                }
+            }
+            ToolEvent::Forget { at } => {
+                let Some(known) = self.learned.filter(|known| known.at <= at) else {
+                    return (*self, false);
+                };
+                Self {
+                    learned: None,
+                    forgotten_at: Some(at.max(known.at)),
+                }
+            }
         };
         (state, true)
     }
 }
 
-/// The limit that a refusal states: a 400 that speaks of tools and says what their
-/// maximum is. A maximum of tokens is none of tools.
-pub fn stated(status: u16, text: &str) -> Option<u32> {
+/// The limit that the refusal of a request with so many `tools` teaches: one that the
+/// request was over, in words that the client did not write.
+pub fn learned(status: u16, text: &str, tools: usize, asked: &Asked<'_>) -> Option<u32> {
     let text = text.to_lowercase();
-    if status != 400 || !text.contains("tool") {
+    let is_news = |limit: u32| u32::try_from(tools).is_ok_and(|tools| tools > limit);
+    statements(status, &text)
+        .find(|(limit, words)| is_news(*limit) && !asked.says(words))
+        .map(|(limit, _)| limit)
+}
+
+/// The limit that a refusal states: a 400 that speaks of tools and says what their
+/// maximum is. A maximum of tokens, or of a text's length, is none of tools.
+pub fn stated(status: u16, text: &str) -> Option<u32> {
+    let first = statements(status, &text.to_lowercase()).next()?.0;
+    Some(first)
+}
+
+/// Each limit that lowercase `text` states, with its words.
+fn statements(status: u16, text: &str) -> impl Iterator<Item = (u32, &str)> {
+    let about_tools = status == 400 && text.contains("tool");
+    let places = text.match_indices("maximum").take(PLACES_MAX);
+    places
+        .filter(move |_| about_tools)
+        .filter_map(|(at, word)| statement(text, at, word))
+}
+
+fn statement<'t>(text: &'t str, at: usize, word: &str) -> Option<(u32, &'t str)> {
+    let after = text.get(at.saturating_add(word.len())..)?;
+    let digits = |c: char| c.is_ascii_digit();
+    let begins = after.find(digits)?;
+    let (between, number) = after.split_at_checked(begins)?;
+    let ends = number.find(|c: char| !digits(c)).unwrap_or(number.len());
+    let (number, rest) = number.split_at_checked(ends)?;
+    let next = rest.split_whitespace().next().unwrap_or_default();
+    let before = text.get(..at)?.rsplit(['\n', ';', ':']).next()?;
+    let before = before.rsplit(". ").next()?;
+    let of_others = [before, between, next].into_iter().any(|part| {
+        let mut others = OTHER_THINGS.iter();
+        others.any(|thing| part.contains(thing))
+    });
+    let apart =
+        between.chars().count() > REACH || between.contains(['\n', ';']) || between.contains(". ");
+    if apart || of_others {
         return None;
     }
-    text.match_indices("maximum").find_map(|(at, word)| {
-        let after = text.get(at.saturating_add(word.len())..)?;
-        let digits = |c: char| c.is_ascii_digit();
-        let begins = after.find(digits)?;
-        let (between, number) = after.split_at_checked(begins)?;
-        let ends = number.find(|c: char| !digits(c)).unwrap_or(number.len());
-        let (number, rest) = number.split_at_checked(ends)?;
-        let of_tokens = |part: &str| part.contains("token") || part.contains("context");
-        let next = rest.split_whitespace().next().unwrap_or_default();
-        let apart = between.chars().count() > REACH
-            || between.contains(['\n', ';'])
-            || between.contains(". ");
-        if apart || of_tokens(between) || of_tokens(next) {
-            return None;
-        }
-        number.parse().ok().filter(|limit| BOUNDS.contains(limit))
-    })
+    let limit = number.parse().ok().filter(|limit| BOUNDS.contains(limit))?;
+    let length = word.len().saturating_add(begins).saturating_add(ends);
+    Some((limit, text.get(at..at.saturating_add(length))?))
 }
 
 impl Body for ToolLimit {

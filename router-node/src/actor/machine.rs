@@ -9,7 +9,7 @@ use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
 use shared_proto::step::Step;
-use shared_proto::tools::{Learned, ToolLimit};
+use shared_proto::tools::{ToolEvent, ToolLimit};
 
 /// A pure machine whose state is mirrored.
 pub(crate) trait Machine: Body + Clone + Default + PartialEq + Unpin + 'static {
@@ -172,7 +172,7 @@ impl Machine for UsageLane {
 }
 
 impl Machine for ToolLimit {
-    type Event = Learned;
+    type Event = ToolEvent;
     type Rules = ();
     type Outcome = ();
 

@@ -4,6 +4,7 @@
 mod outgoing;
 mod streams;
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use http::{HeaderMap, HeaderName};
 use secrecy::ExposeSecret;
 use serde::de::IgnoredAny;
 use shared_proto::answer;
+use shared_proto::asked::Asked;
 use shared_proto::classify::{self, BadAnswer, ClassifyRules, TransportFailure, UpstreamError};
 use shared_proto::clock::Millis;
 use shared_proto::config::Config;
@@ -50,6 +52,8 @@ pub(crate) struct Call<'a> {
     protocol: Protocol,
     facts: &'a Facts,
     headers: &'a HeaderMap,
+    /// What refusals may quote of it, once one has to be read.
+    asked: OnceCell<Asked<'a>>,
     config: &'a Config,
     clients: &'a Clients,
     /// The longest that a whole answer is waited for, whatever the provider's timers say.
@@ -97,6 +101,7 @@ impl<'a> Call<'a> {
             protocol: request.protocol,
             facts,
             headers: &request.headers,
+            asked: OnceCell::new(),
             config: &request.routing.config,
             clients: &request.worker.clients,
             most: Duration::MAX,
@@ -249,6 +254,7 @@ impl<'a> Call<'a> {
             daily_reset: Some(settings.daily_reset(provider)),
             model: self.model(candidate),
             in_stream: (200..300).contains(&answer.status),
+            asked: Some(self.asked()),
         };
         let rules = self.rules(candidate);
         let slot = &candidate.slot;
@@ -269,6 +275,13 @@ impl<'a> Call<'a> {
             failure,
             self.node.now(),
         ))
+    }
+
+    /// What refusals may quote of the request.
+    pub(crate) fn asked(&self) -> &Asked<'a> {
+        let values = self.headers.values().map(HeaderValue::as_bytes);
+        self.asked
+            .get_or_init(|| Asked::new(&self.facts.body, values))
     }
 
     /// What is asked for; `None` for the list of models.

@@ -1,8 +1,9 @@
 //! The last resort when money is the reason that nobody could serve: one other
 //! target, with a short answer.
 
+use shared_proto::asked::Asked;
 use shared_proto::emergency::is_about_money;
-use shared_proto::failure::Terminal;
+use shared_proto::failure::{Blame, Terminal};
 
 use super::dispatch::Failed;
 use super::facts::Facts;
@@ -21,10 +22,15 @@ pub(super) struct Rescue {
 
 /// The way out of a refusal, if there is one: not for requests with tools nor for
 /// those of a leased key, and only where the client's key may go.
-pub(super) fn rescue(request: &Admitted, refused: &Refused, trace: &Trace) -> Option<Rescue> {
+pub(super) fn rescue(
+    request: &Admitted,
+    asked: &Asked<'_>,
+    refused: &Refused,
+    trace: &Trace,
+) -> Option<Rescue> {
     let settings = &request.routing.config.settings.emergency_fallback;
     let allowed = settings.enabled && request.lease.is_none() && request.facts.tools() == 0;
-    if !allowed || !about_money(refused, trace) {
+    if !allowed || !about_money(asked, refused, trace) {
         return None;
     }
     let key = request.key.as_deref();
@@ -36,11 +42,16 @@ pub(super) fn rescue(request: &Admitted, refused: &Refused, trace: &Trace) -> Op
     Some(Rescue { facts, targets })
 }
 
-fn about_money(refused: &Refused, trace: &Trace) -> bool {
+fn about_money(asked: &Asked<'_>, refused: &Refused, trace: &Trace) -> bool {
     let by = |failed: &Failed| {
         let failure = &failed.failure;
+        if failure.blame == Blame::Request {
+            return false;
+        }
+        let broke = failure.terminal == Some(Terminal::CreditsExhausted);
         let status = failed.status.unwrap_or(failure.status);
-        is_about_money(status, &failure.message) || is_about_money(failure.status, "")
+        let told = || is_about_money(status, &failure.message, asked);
+        broke || failure.status == 402 || told()
     };
     if let Some(failed) = &refused.last {
         return by(failed);

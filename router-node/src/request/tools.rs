@@ -1,7 +1,8 @@
 //! Requests that bring more tools than a provider takes.
 
+use shared_proto::asked::Asked;
 use shared_proto::clock::Millis;
-use shared_proto::tools::{Learned, stated};
+use shared_proto::tools::{Learned, ToolEvent, learned};
 
 use super::Admitted;
 use super::dispatch::Failed;
@@ -15,11 +16,27 @@ use crate::routing::ProviderSlot;
 /// Targets named in one refusal.
 const MAX_NAMED: usize = 8;
 
-/// What a provider takes, and since when that is known.
-fn limit(request: &Admitted, provider: &ProviderSlot, now: Millis) -> (usize, Option<Millis>) {
-    let learned = provider.tools.state().known(now);
-    let limit = learned.map_or(request.routing.config.settings.max_tools, |it| it.limit);
-    (limit as usize, learned.map(|it| it.at))
+/// Who says how many tools a provider takes.
+enum Word {
+    /// The operator, of this provider.
+    Operator,
+    /// The provider itself, then.
+    Provider(Millis),
+    /// The operator, of all.
+    Settings,
+}
+
+/// What a provider takes, and by whose word.
+fn limit(request: &Admitted, provider: &ProviderSlot, now: Millis) -> (usize, Word) {
+    let (limit, word) = match (
+        provider.provider.max_tools,
+        provider.tools.state().known(now),
+    ) {
+        (Some(limit), _) => (limit, Word::Operator),
+        (None, Some(known)) => (known.limit, Word::Provider(known.at)),
+        (None, None) => (request.routing.config.settings.max_tools, Word::Settings),
+    };
+    (limit as usize, word)
 }
 
 /// Takes out the targets whose provider takes fewer tools than the request
@@ -49,12 +66,15 @@ pub(super) fn fit(
         .map(|target| {
             let provider = &target.provider.provider.id;
             match limit(request, &target.provider, now) {
-                (limit, Some(at)) => {
+                (limit, Word::Provider(at)) => {
                     let at = at.to_rfc3339();
                     format!("`{provider}` takes at most {limit}, as it said itself at {at}")
                 }
-                (limit, None) => {
+                (limit, Word::Settings) => {
                     format!("`{provider}` is given at most {limit} (settings.maxTools)")
+                }
+                (limit, Word::Operator) => {
+                    format!("`{provider}` is given at most {limit} (its maxTools)")
                 }
             }
         })
@@ -69,19 +89,20 @@ pub(super) fn fit(
     ))
 }
 
-/// Remembers the limit that a refusal states.
-pub(super) fn learn(request: &Admitted, candidate: &Candidate, failed: &Failed) {
+/// Remembers the limit that the refusal of a request teaches.
+pub(super) fn learn(request: &Admitted, asked: &Asked<'_>, candidate: &Candidate, failed: &Failed) {
     let status = failed.status.unwrap_or(0);
-    if status != 400 || request.facts.tools() == 0 {
+    if status != 400 {
         return;
     }
-    let Some(limit) = stated(status, &failed.failure.message) else {
+    let tools = request.facts.tools();
+    let Some(limit) = learned(status, &failed.failure.message, tools, asked) else {
         return;
     };
     let provider = &candidate.provider;
     tracing::info!(provider = %provider.provider.id, limit, "the provider said how many tools it takes");
     if let Some(owner) = provider.tools.owner() {
         let at = request.worker.now();
-        owner.do_send(Report(Learned { limit, at }));
+        owner.do_send(Report(ToolEvent::Told(Learned { limit, at })));
     }
 }

@@ -30,11 +30,11 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let coded = case.facts.is_any(families::MODEL_ACCESS_WORDS);
-    let model = coded || case.says(families::MODEL_ACCESS);
-    if case.says(families::NOT_THERE) && names_missing(case) {
+    let model = coded || case.mentions(families::MODEL_ACCESS);
+    if case.mentions(families::NOT_THERE) && names_missing(case) {
         return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
-    if case.says(families::UNVERIFIED) {
+    if case.mentions(families::UNVERIFIED) {
         return Some(
             Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
                 .typed(ErrorType::ModelNotFound)
@@ -73,7 +73,7 @@ pub(super) fn down(case: &Case<'_>) -> Option<Verdict> {
 
 /// Whether what is missing is something that the request names, and no model.
 pub(super) fn names_missing(case: &Case<'_>) -> bool {
-    !case.says(families::MODEL_WORD) && names_resource(case.text())
+    !case.mentions(families::MODEL_WORD) && names_resource(case.text())
 }
 
 fn names_resource(text: &str) -> bool {

@@ -49,7 +49,7 @@ const fn out_of_credits(rule: &'static str) -> Verdict {
 pub(super) fn banned(case: &Case<'_>) -> Option<Verdict> {
     let custom = || {
         let mut signals = case.rules.custom_banned_signals.iter();
-        !case.document.html && signals.any(|s| !s.is_empty() && case.text().contains(s.as_str()))
+        !case.document.html && signals.any(|signal| case.hears(signal))
     };
     let told = case.says(families::BANNED) || case.facts.is_any(families::BANNED_WORDS) || custom();
     told.then(|| {
@@ -173,7 +173,8 @@ pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 401 && !coded && !told && !revoked {
         return None;
     }
-    if case.says(families::MODEL_NOT_SUPPORTED)
+    // Milder than the status: from here on it needs no evidence.
+    if case.mentions(families::MODEL_NOT_SUPPORTED)
         || case.facts.is_any(families::MODEL_NOT_SUPPORTED_WORDS)
     {
         return Some(
@@ -182,8 +183,8 @@ pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
                 .resting(Cooldown::None),
         );
     }
-    let stale = case.is_oauth() && case.says(families::TOKEN_EXPIRED);
-    if stale || revoked || case.says(families::OAUTH_TOKEN) {
+    let stale = case.is_oauth() && case.mentions(families::TOKEN_EXPIRED);
+    if stale || revoked || case.mentions(families::OAUTH_TOKEN) {
         // A refresh may mend it. Where none can, the ladder keeps it from being tried every time.
         return Some(
             Verdict::new("oauth-token", Reason::AuthError, Blame::Connection)
@@ -202,7 +203,14 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         return None;
     }
     let on_account = |rule, reason| Verdict::new(rule, reason, Blame::Connection);
-    let says = |family| case.says(family);
+    // A subscription's bare 403 is the worst of all, an API key's the mildest.
+    let says = |family| {
+        if case.is_oauth() {
+            case.mentions(family)
+        } else {
+            case.says(family)
+        }
+    };
     if case.signs.any(families::ROUTE) {
         return Some(Verdict::request(
             "route-not-authorized",
@@ -210,11 +218,11 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
             false,
         ));
     }
-    if says(families::MAY_NOT_EXIST) && access::names_missing(case) {
+    if case.mentions(families::MAY_NOT_EXIST) && access::names_missing(case) {
         // A file of another account, say: the key is fine.
         return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
-    if says(families::PROJECT_OFF) || case.facts.is_any(families::PROJECT_OFF_WORDS) {
+    if case.says(families::PROJECT_OFF) || case.facts.is_any(families::PROJECT_OFF_WORDS) {
         // Somebody has to switch it on; no time does.
         return Some(
             Verdict::end("project-off", Reason::AuthError, Terminal::Expired)

@@ -5,8 +5,10 @@
 //! may be a relay's tale about somebody else's account is believed last.
 //!
 //! What single providers say in words of their own, and the operator's rules, are
-//! in `quirk`: early enough to win over every general reading but a ban.
+//! in `quirk`: early enough to win over every general reading; over a ban only the
+//! operator's do.
 
+use super::echo::Echo;
 use super::pattern::{Family, Signs};
 use super::{
     ClassifyRules, UpstreamError, access, account, families, limits, quirk, relay, request, status,
@@ -26,6 +28,8 @@ pub(super) struct Case<'a> {
     pub document: &'a Document,
     pub facts: &'a Facts,
     pub signs: &'a Signs<'a>,
+    /// Which words of it are the upstream's own.
+    pub echo: &'a Echo<'a>,
     pub rules: &'a ClassifyRules<'a>,
     /// Whether a rule put the status right.
     pub restated: bool,
@@ -40,11 +44,22 @@ impl Case<'_> {
         &self.document.text
     }
 
-    /// Whether the text has a pattern of `family`, and speaks for the provider at
-    /// all: a web page is the work of a machine in between, and a broken
-    /// gateway may quote what others said to others.
+    /// Whether the text has a pattern of `family` that the client did not write,
+    /// and speaks for the provider at all: a web page is the work of a machine in
+    /// between, and a broken gateway may quote what others said to others.
     pub(super) fn says(&self, family: Family) -> bool {
+        !self.document.html && !self.quotes_others() && self.signs.own(family, self.echo)
+    }
+
+    /// The same, even if the client wrote it. For readings that charge the request,
+    /// or that are milder than what the status alone means.
+    pub(super) fn mentions(&self, family: Family) -> bool {
         !self.document.html && !self.quotes_others() && self.signs.any(family)
+    }
+
+    /// Whether `phrase`, lowercased, stands in the upstream's own words.
+    pub(super) fn hears(&self, phrase: &str) -> bool {
+        self.echo.hears(phrase)
     }
 
     /// Whether it is a gateway's summary of what its own upstreams said.

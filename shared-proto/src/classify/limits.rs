@@ -52,7 +52,7 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         Some(Zero::Everywhere) => return Some(no_access()),
         None => {}
     }
-    if case.signs.any(families::GOOGLE_DAY) {
+    if case.says(families::GOOGLE_DAY) {
         return Some(quota("google-per-day", blame).for_ms(to_midnight(case)));
     }
     if case
@@ -100,7 +100,10 @@ pub(super) fn quota_window(case: &Case<'_>) -> Option<Verdict> {
         };
         return Some(quota("plan-window", blame).for_ms(HOUR_MS));
     }
-    if case.status == 429 && says(families::OVERFLOW) && says(families::LONG_CONTEXT) {
+    if case.status == 429
+        && case.mentions(families::OVERFLOW)
+        && case.mentions(families::LONG_CONTEXT)
+    {
         return None;
     }
     if believed && says(families::DAILY) {
@@ -178,7 +181,7 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::FingerprintRejection),
         );
     }
-    let access = case.says(families::LIMIT_IS_ACCESS);
+    let access = case.mentions(families::LIMIT_IS_ACCESS);
     if access {
         return Some(no_access());
     }
@@ -186,7 +189,8 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
         // A relay's own account upstream is at its limit; ours is fine.
         return Some(overloaded("relay-pool"));
     }
-    let own = case.says(families::MODEL_LIMIT) || case.facts.is_any(families::MODEL_LIMIT_WORDS);
+    let own =
+        case.mentions(families::MODEL_LIMIT) || case.facts.is_any(families::MODEL_LIMIT_WORDS);
     let blame = if own {
         Blame::Model
     } else if case.document.html {

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
+use super::echo::Echo;
 use super::families;
 use crate::hint::document::cut;
 
@@ -24,7 +25,7 @@ pub(super) enum Pat {
 }
 
 /// Places of one text that are looked at per line.
-const PLACES_MAX: usize = 64;
+pub(super) const PLACES_MAX: usize = 64;
 
 /// Patterns that mean the same. Only the families' own files make them, so
 /// that each is in the list that [`Signs`] is read with.
@@ -65,7 +66,8 @@ const fn bit(part: &str) -> u64 {
 }
 
 impl Pat {
-    const fn parts(self) -> [&'static str; 3] {
+    /// What has to be there.
+    pub(super) const fn parts(self) -> [&'static str; 3] {
         match self {
             Self::Has(a) | Self::Word(a) => [a; 3],
             Self::Seq(a, b) | Self::Near(a, b, _) => [a, b, b],
@@ -130,9 +132,23 @@ impl<'t> Signs<'t> {
         FINDER.read(text)
     }
 
-    /// Whether a pattern of `family` fits.
+    /// Whether a pattern of `family` fits where the upstream itself speaks.
+    pub(super) fn own(&self, family: Family, echo: &Echo<'_>) -> bool {
+        self.may(family)
+            && family
+                .patterns
+                .iter()
+                .any(|pattern| self.fits(*pattern) && echo.is_evidence(*pattern))
+    }
+
+    /// Whether a pattern of `family` fits, whoever wrote it.
     pub(super) fn any(&self, family: Family) -> bool {
-        self.bits & family.bits != 0 && family.patterns.iter().any(|pattern| self.fits(*pattern))
+        self.may(family) && family.patterns.iter().any(|pattern| self.fits(*pattern))
+    }
+
+    /// Whether a first part of a pattern of `family` may be there.
+    const fn may(&self, family: Family) -> bool {
+        self.bits & family.bits != 0
     }
 
     fn fits(&self, pattern: Pat) -> bool {
@@ -181,7 +197,7 @@ fn followed(line: &str, first: &str, second: &str, gap: usize) -> bool {
 }
 
 /// Bytes within which `word` has to begin and end to be at most `gap` characters away.
-fn window(word: &str, gap: usize) -> usize {
+pub(super) fn window(word: &str, gap: usize) -> usize {
     gap.saturating_mul(4).saturating_add(word.len())
 }
 

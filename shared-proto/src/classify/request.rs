@@ -7,7 +7,7 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 /// A conversation that lives on another account.
 pub(super) fn binding(case: &Case<'_>) -> Option<Verdict> {
     let coded = case.facts.is_any(&["invalid_previous_response_binding"]);
-    let told = case.status == 409 && case.says(families::FOREIGN_BINDING);
+    let told = case.status == 409 && case.mentions(families::FOREIGN_BINDING);
     (coded || told).then(|| Verdict::request("response-binding", Reason::Unknown, false))
 }
 
@@ -17,7 +17,7 @@ pub(super) fn too_large(case: &Case<'_>) -> Option<Verdict> {
         && case.facts.is_any(families::OVERFLOW_WORDS);
     // Bigger than a whole minute's allowance: no wait helps, so none is announced.
     let over_limit =
-        case.status == 429 && !case.announced && case.says(families::TOO_LARGE_FOR_LIMIT);
+        case.status == 429 && !case.announced && case.mentions(families::TOO_LARGE_FOR_LIMIT);
     (case.status == 413 || by_code || over_limit).then(overflow)
 }
 
@@ -28,7 +28,7 @@ fn overflow() -> Verdict {
 
 /// The content is refused. Trying it on other accounts would put them at risk too.
 pub(super) fn policy(case: &Case<'_>) -> Option<Verdict> {
-    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.says(families::POLICY)
+    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.mentions(families::POLICY)
         || case.status != 429 && case.facts.is_any(families::POLICY_WORDS);
     refused.then(|| Verdict::request("content-policy", Reason::Unknown, false))
 }
@@ -38,7 +38,6 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     if !matches!(case.status, 400 | 422) {
         return None;
     }
-    let says = |family| case.says(family);
     let bare = case.error.answer.body.trim_ascii().is_empty();
     if bare && case.error.reading.unsaid_overflow.bare_400 {
         return Some(overflow());
@@ -55,11 +54,11 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     if case.facts.is_any(families::MODEL_OUTPUT_WORDS) {
         return Some(Verdict::request("model-output", Reason::ServerError, true));
     }
-    if says(families::UNVERIFIED) {
+    if case.says(families::UNVERIFIED) {
         // Another account has been verified.
         return Some(model_access());
     }
-    let parameter = says(families::UNSUPPORTED_PARAMETER)
+    let parameter = case.mentions(families::UNSUPPORTED_PARAMETER)
         || case.facts.is_any(families::UNSUPPORTED_PARAMETER_WORDS);
     if parameter {
         return Some(Verdict::request(
@@ -74,7 +73,9 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
 /// What the words of a 400 or 422 say.
 fn told(case: &Case<'_>) -> Option<Verdict> {
     let says = |family| case.says(family);
-    if says(families::IMPROPER) {
+    // What charges the request, or rests nobody, needs no evidence.
+    let mentions = |family| case.mentions(family);
+    if mentions(families::IMPROPER) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
     if says(families::QUOTA) {
@@ -93,16 +94,16 @@ fn told(case: &Case<'_>) -> Option<Verdict> {
             Blame::Model,
         ));
     }
-    if says(families::OVERFLOW) {
+    if mentions(families::OVERFLOW) {
         return Some(overflow());
     }
-    if says(families::MALFORMED) {
+    if mentions(families::MALFORMED) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
-    if says(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
+    if mentions(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
         return Some(model_access());
     }
-    if says(families::DEGRADED) && !says(families::DEGRADED_MODEL) {
+    if mentions(families::DEGRADED) && !mentions(families::DEGRADED_MODEL) {
         return Some(
             Verdict::new("function-degraded", Reason::ModelCapacity, Blame::Model)
                 .resting(Cooldown::None),

@@ -1,6 +1,7 @@
 //! What a bare status means, and which status an error inside a 200 stands for.
 
 use super::decide::{Case, Verdict};
+use super::echo::Echo;
 use super::facts::Facts;
 use super::families;
 use super::pattern::{Family, Signs};
@@ -130,7 +131,7 @@ const STANDS_FOR: &[(&[&str], u16)] = &[
 ];
 
 /// The status that an error told inside a 200 stands for; 502 when nothing says it.
-pub(super) fn stands_for(signs: &Signs<'_>, facts: &Facts) -> u16 {
+pub(super) fn stands_for(signs: &Signs<'_>, facts: &Facts, echo: &Echo<'_>) -> u16 {
     let by_word = || {
         facts.words().find_map(|word| {
             STANDS_FOR
@@ -142,11 +143,11 @@ pub(super) fn stands_for(signs: &Signs<'_>, facts: &Facts) -> u16 {
     facts
         .status
         .or_else(by_word)
-        .or_else(|| by_text(signs))
+        .or_else(|| by_text(signs, echo))
         .unwrap_or(502)
 }
 
-fn by_text(signs: &Signs<'_>) -> Option<u16> {
+fn by_text(signs: &Signs<'_>, echo: &Echo<'_>) -> Option<u16> {
     let families: [(Family, u16); 7] = [
         (families::RATE_LIMIT, 429),
         (families::OVERLOAD, 503),
@@ -158,7 +159,11 @@ fn by_text(signs: &Signs<'_>) -> Option<u16> {
     ];
     families
         .into_iter()
-        .find(|(family, _)| signs.any(*family))
+        // A 400 charges nobody, so it needs no evidence.
+        .find(|(family, status)| match status {
+            400 => signs.any(*family),
+            _ => signs.own(*family, echo),
+        })
         .map(|(_, status)| status)
 }
 

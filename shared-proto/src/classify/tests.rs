@@ -88,6 +88,7 @@ impl Refusal {
             daily_reset: None,
             model: Some("some-model"),
             in_stream: self.in_stream,
+            asked: None,
         }
     }
 

@@ -137,6 +137,10 @@ pub(crate) struct Provider {
     pub(crate) oauth: Option<TokenEndpoint>,
     /// The header that carries a key. Default: what the protocol uses.
     pub(crate) auth_header: Option<AuthHeader>,
+    /// Most tools of one request to it. Goes before `settings.maxTools` and before what the provider
+    /// stated itself.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) max_tools: Option<u64>,
     /// Which numbers of `settings` apply. Default: oauth where `auth` is not apiKey, local for the
     /// catalogue's local servers.
     pub(crate) profile: Option<ProfileName>,

@@ -97,6 +97,7 @@ fn judged(
         daily_reset: None,
         model: Some("some-model"),
         in_stream: false,
+        asked: None,
     };
     let rules = ClassifyRules {
         hint_bounds: &settings.hint_bounds,

@@ -8,8 +8,6 @@ use super::headers::{self, seconds_or_duration};
 use super::moment::{self, When};
 use super::{Answer, HintSource, Place, Rank, Search, text};
 
-/// Prose is searched no further than this.
-const PROSE_MAX_BYTES: usize = 8 << 10;
 /// Entries of a list of details that are looked at.
 const DETAILS_MAX: usize = 32;
 /// Headers repeated in a body that are looked at.
@@ -35,12 +33,7 @@ pub(super) fn search(answer: &Answer<'_>, document: &Document, search: &mut Sear
         prefix: "",
     };
     fields(answer.status, document, place, search);
-    text::search(
-        document.head(PROSE_MAX_BYTES),
-        answer.provider,
-        place,
-        search,
-    );
+    text::search(document.prose(), answer.provider, place, search);
     let Some(raw) = &document.raw else {
         return;
     };
@@ -52,7 +45,7 @@ pub(super) fn search(answer: &Answer<'_>, document: &Document, search: &mut Sear
     };
     let inner = Document::of_text(raw);
     fields(answer.status, &inner, place, search);
-    text::search(inner.head(PROSE_MAX_BYTES), answer.provider, place, search);
+    text::search(document.raw_prose(&inner), answer.provider, place, search);
 }
 
 fn fields(status: u16, document: &Document, place: Place<'_>, search: &mut Search) {

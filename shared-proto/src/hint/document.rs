@@ -1,13 +1,19 @@
 //! An error body, read once: JSON of any wrapping, or text.
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::Answer;
+use super::{Answer, quoted};
+
+/// Whether the client wrote a phrase.
+pub(crate) type Says<'a> = &'a dyn Fn(&str) -> bool;
 
 /// Bytes of a body that are looked at as JSON; errors are far smaller.
 const JSON_MAX_BYTES: usize = 1 << 20;
 /// Bytes of text that are searched for signs.
 const TEXT_MAX_BYTES: usize = 64 << 10;
+/// Announcements are searched for no further than this.
+const PROSE_MAX_BYTES: usize = 8 << 10;
 /// Bytes of a plain text that may be shown.
 const PLAIN_MAX_BYTES: usize = 4 << 10;
 /// Strings that hold JSON that holds strings that hold JSON ...
@@ -23,6 +29,15 @@ const ECHOES: &[&str] = &[
     "failed_generation",
     "choices",
     "output",
+    // Parts of the request, by name.
+    "param",
+    "parameter",
+    "field",
+    "loc",
+    "location",
+    "path",
+    "pointer",
+    "instance",
 ];
 
 /// An error body in the forms in which signs are looked for.
@@ -34,6 +49,10 @@ pub(crate) struct Document {
     pub raw: Option<String>,
     /// All that the body says, lowercased: the strings of the JSON, else the text.
     pub text: String,
+    /// The same without the announcements that the client wrote, where there are any.
+    prose: Option<String>,
+    /// That of `raw`, likewise.
+    raw_prose: Option<String>,
     /// The beginning of a body that isn't JSON, as it was written.
     pub plain: String,
     /// Whether it is a web page.
@@ -43,14 +62,31 @@ pub(crate) struct Document {
 impl Document {
     /// Reads the body of `answer`.
     pub(crate) fn read(answer: &Answer<'_>) -> Self {
+        Self::of_body(answer, &|_| false)
+    }
+
+    /// Reads the body of `answer` to a request that `says` some of its phrases: JSON
+    /// that the client wrote describes no error, and when it wrote of a reset none is
+    /// announced.
+    pub(crate) fn read_apart(answer: &Answer<'_>, says: Says<'_>) -> Self {
+        let mut document = Self::of_body(answer, says);
+        document.prose = quoted::blanked(document.head(PROSE_MAX_BYTES), says);
+        if let Some(raw) = &document.raw {
+            let inner = Self::of_text(raw);
+            document.raw_prose = quoted::blanked(inner.head(PROSE_MAX_BYTES), says);
+        }
+        document
+    }
+
+    fn of_body(answer: &Answer<'_>, says: Says<'_>) -> Self {
         let body = answer
             .body
             .strip_prefix(b"\xef\xbb\xbf")
             .unwrap_or(answer.body);
         let body = body.trim_ascii_start();
         let mut document = Self::default();
-        if let Some(root) = json(body).or_else(|| event_stream(body)) {
-            document.add_layer(root);
+        if let Some(root) = json(body).or_else(|| event_stream(body, says)) {
+            document.add_layer(root, says);
         } else {
             let text = body.get(..TEXT_MAX_BYTES).unwrap_or(body);
             let text = String::from_utf8_lossy(text);
@@ -75,8 +111,24 @@ impl Document {
         })
     }
 
+    /// Where announcements are looked for.
+    pub(crate) fn prose(&self) -> &str {
+        match &self.prose {
+            Some(prose) => prose,
+            None => self.head(PROSE_MAX_BYTES),
+        }
+    }
+
+    /// The same of what the upstream of a relay said, which `inner` is read from.
+    pub(crate) fn raw_prose<'d>(&'d self, inner: &'d Self) -> &'d str {
+        match &self.raw_prose {
+            Some(prose) => prose,
+            None => inner.head(PROSE_MAX_BYTES),
+        }
+    }
+
     /// The first `bytes` of the text.
-    pub(crate) fn head(&self, bytes: usize) -> &str {
+    fn head(&self, bytes: usize) -> &str {
         cut(&self.text, bytes)
     }
 
@@ -86,7 +138,7 @@ impl Document {
         self.layers.iter().flat_map(containers)
     }
 
-    fn add_layer(&mut self, root: Value) {
+    fn add_layer(&mut self, root: Value, says: Says<'_>) {
         if self.layers.len() >= LAYERS_MAX {
             return;
         }
@@ -104,13 +156,13 @@ impl Document {
         if self.text.len() < TEXT_MAX_BYTES {
             self.text.push_str(&leaves.to_lowercase());
         }
-        let nested = nested(&root);
+        let nested = nested(&root, says);
         if self.raw.is_none() {
             self.raw = containers(&root).find_map(raw);
         }
         self.layers.push(root);
         if let Some(inner) = nested {
-            self.add_layer(inner);
+            self.add_layer(inner, says);
         }
     }
 }
@@ -124,8 +176,18 @@ fn json(body: &[u8]) -> Option<Value> {
     values.next()?.ok()
 }
 
+/// The same of a text inside, unless the client wrote it.
+fn own_json(text: &str, says: Says<'_>) -> Option<Value> {
+    let text = text.trim_start();
+    let value = json(text.as_bytes())?;
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    values.next();
+    let written = text.get(..values.byte_offset()).unwrap_or(text);
+    (!says(written)).then_some(value)
+}
+
 /// The first error among the events of a stream, else its first JSON.
-fn event_stream(body: &[u8]) -> Option<Value> {
+fn event_stream(body: &[u8], says: Says<'_>) -> Option<Value> {
     let body = body.get(..JSON_MAX_BYTES).unwrap_or(body);
     let mut first = None;
     for line in body.split(|b| matches!(b, b'\n' | b'\r')) {
@@ -133,7 +195,8 @@ fn event_stream(body: &[u8]) -> Option<Value> {
         let Some(data) = marked.or_else(|| line.strip_prefix(b"data:")) else {
             continue;
         };
-        let Some(value) = json(data.trim_ascii_start()) else {
+        let data = std::str::from_utf8(data).unwrap_or_default();
+        let Some(value) = own_json(data, says) else {
             continue;
         };
         if marked.is_some() || tells_error(&value) {
@@ -169,7 +232,7 @@ fn containers(layer: &Value) -> impl Iterator<Item = &Map<String, Value>> {
 }
 
 /// JSON inside a string: the whole layer, its error, or the error's message.
-fn nested(layer: &Value) -> Option<Value> {
+fn nested(layer: &Value, says: Says<'_>) -> Option<Value> {
     let texts = [
         layer.as_str(),
         layer.get("error").and_then(Value::as_str),
@@ -181,7 +244,7 @@ fn nested(layer: &Value) -> Option<Value> {
         .into_iter()
         .flatten()
         .filter(|text| text.trim_start().starts_with(['{', '[']))
-        .find_map(|text| json(text.trim_start().as_bytes()))
+        .find_map(|text| own_json(text, says))
 }
 
 fn raw(container: &Map<String, Value>) -> Option<String> {

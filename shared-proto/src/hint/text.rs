@@ -100,6 +100,12 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
     }
 }
 
+/// What times hang on, wherever it may stand.
+pub(super) fn anchors() -> impl Iterator<Item = &'static str> {
+    let words = ANCHORS.iter().map(|(anchor, _)| *anchor);
+    words.chain(CHINESE_ANCHORS.iter().copied())
+}
+
 /// What is left in words: `resets in 13 days`, as ms; nothing for 0.
 pub(crate) fn countdown(text: &str) -> Option<u64> {
     ["resets in ", "reset in "].iter().find_map(|anchor| {

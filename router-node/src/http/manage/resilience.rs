@@ -10,6 +10,7 @@ use shared_proto::clock::Millis;
 use shared_proto::gate::{GateEvent, ProviderGate};
 use shared_proto::health::{ConnectionHealth, HealthEvent, Retry, RetryRules};
 use shared_proto::lane::LaneEvent;
+use shared_proto::tools::{ToolEvent, ToolLimit};
 
 use super::{Manager, lockouts, words};
 use crate::actor::owner::Report;
@@ -210,6 +211,12 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         }
         Scope::Breakers | Scope::Cooldowns => 0,
     };
+    let tool_limits = match wanted.scope {
+        Scope::Usual | Scope::All | Scope::Lockouts => {
+            forget_tools(&manager, &wanted, &mut durable).await
+        }
+        Scope::Breakers | Scope::Cooldowns => 0,
+    };
     durable.settle().await;
     let count = match wanted.scope {
         // What is counted is what the call is known for.
@@ -225,6 +232,7 @@ pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
         "cooldowns": cooldowns,
         "lockouts": lockouts,
         "providerCooldowns": gates,
+        "toolLimits": tool_limits,
         "message": format!(
             "{breakers} breaker(s), {cooldowns} cooldown(s) and the lockouts of {lockouts} connection(s) reset"
         ),
@@ -290,6 +298,25 @@ async fn reset_gates(manager: &Manager, wanted: &ResetBody, durable: &mut Durabl
         let told = owner.send(Report::<ProviderGate>(GateEvent::Reset)).await;
         durable.push(told.ok().and_then(|reported| reported.durable));
         count = count.saturating_add(usize::from(counted));
+    }
+    count
+}
+
+/// Forgets what providers said of tools. Theirs, so not where one connection is meant.
+async fn forget_tools(manager: &Manager, wanted: &ResetBody, durable: &mut Durable) -> usize {
+    let mut count = 0_usize;
+    let now = manager.worker.now();
+    let providers = manager.routing.providers.values();
+    for provider in providers.filter(|_| wanted.connection.is_none()) {
+        let owner = provider.tools.owner();
+        let Some(owner) = owner.filter(|_| is_meant(wanted, provider)) else {
+            continue;
+        };
+        let known = provider.tools.state().known(now).is_some();
+        let event = ToolEvent::Forget { at: now };
+        let told = owner.send(Report::<ToolLimit>(event)).await;
+        durable.push(told.ok().and_then(|reported| reported.durable));
+        count = count.saturating_add(usize::from(known));
     }
     count
 }

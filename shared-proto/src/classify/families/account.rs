@@ -326,6 +326,14 @@ pub(in crate::classify) const NOT_ALLOWED: Family = Family::new(&[Word("request 
 /// A gateway has no account of its own.
 pub(in crate::classify) const NO_CREDENTIALS: Family = Family::new(&[Has("no credentials")]);
 
+/// Codes that end an account.
+pub(in crate::classify) const ENDING_WORDS: &[&[&str]] = &[
+    BANNED_WORDS,
+    CREDITS_WORDS,
+    CREDENTIAL_WORDS,
+    PROJECT_OFF_WORDS,
+];
+
 /// Every family of this file.
 pub(super) const ACCOUNT: &[Family] = &[
     BANNED,

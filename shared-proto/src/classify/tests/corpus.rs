@@ -70,6 +70,7 @@ pub(super) fn failure(entry: &Entry) -> Failure {
         daily_reset: None,
         model: Some("some-model"),
         in_stream: entry.status == 200,
+        asked: None,
     };
     classify(&error, &rules, entry.now())
 }

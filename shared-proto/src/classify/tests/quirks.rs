@@ -23,7 +23,9 @@ fn row(refusal: &Refusal) -> Option<&'static quirk::Quirk> {
     let document = Document::read(&error.answer);
     let facts = Facts::read(&document);
     let signs = Signs::of(&document.text);
+    let echo = super::super::echo::Echo::new(&document.text, (None, None), &facts);
     let case = Case {
+        echo: &echo,
         status: refusal.status,
         error: &error,
         document: &document,

@@ -67,6 +67,7 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
         model_families: Vec::new(),
         daily_reset: None,
         egress_bucket_family: None,
+        max_tools: None,
         token_endpoint: None,
         usage_url: None,
     }
@@ -155,6 +156,7 @@ fn one(
             Some(family) => Some(family.clone()).filter(|family| !family.is_empty()),
             None => base.and_then(|base| base.egress_bucket_family.clone()),
         },
+        max_tools: file.max_tools.and_then(|most| u32::try_from(most).ok()),
         token_endpoint: token_endpoint::resolve(file.oauth.as_ref(), base, path, context),
         usage_url: quota::usage_url(file, base, path, context),
     }

@@ -1,0 +1,71 @@
+//! Announcements that a refusal repeats from its request: they announce nothing.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use super::document::{Says, cut};
+use super::text;
+
+/// Occurrences of one anchor that are looked at, as many as are read.
+const MATCHES_MAX: usize = 32;
+/// Between an anchor and its time, in bytes.
+const REACH_BYTES: usize = 64;
+/// Longest time, in bytes.
+const TIME_BYTES: usize = 48;
+
+/// `text` with spaces in place of each anchor that the client wrote with its time;
+/// `None` where it wrote none.
+pub(super) fn blanked(text: &str, says: Says<'_>) -> Option<String> {
+    let mut blanks: Vec<Range<usize>> = Vec::new();
+    for anchor in text::anchors() {
+        let places = memmem::find_iter(text.as_bytes(), anchor.as_bytes());
+        for at in places.take(MATCHES_MAX) {
+            let anchor = at..at.saturating_add(anchor.len());
+            let written = announcement(text, &anchor);
+            if written.is_some_and(|span| text.get(span).is_some_and(says)) {
+                blanks.push(anchor);
+            }
+        }
+    }
+    if blanks.is_empty() {
+        return None;
+    }
+    blanks.sort_by_key(|anchor| anchor.start);
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0_usize;
+    for anchor in blanks {
+        out.push_str(text.get(from..anchor.start).unwrap_or_default());
+        let hidden = anchor.end.saturating_sub(anchor.start.max(from));
+        out.extend(std::iter::repeat_n(' ', hidden));
+        from = anchor.end.max(from);
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    Some(out)
+}
+
+/// The anchor and its time, which follows it, or stands before it as in Chinese.
+fn announcement(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
+    let after = text.get(anchor.end..)?.split('\n').next()?;
+    let near = cut(after, REACH_BYTES);
+    if let Some(begins) = near.find(|c: char| c.is_ascii_digit()) {
+        let time = cut(after.get(begins..)?, TIME_BYTES);
+        let in_time = |c: char| c.is_ascii_digit() || ":.,-+/ tz".contains(c);
+        let ends = time.find(|c| !in_time(c)).unwrap_or(time.len());
+        let ends = time
+            .get(..ends)?
+            .trim_end_matches(|c: char| !c.is_ascii_digit());
+        let rest = time.get(ends.len()..)?;
+        let unit = rest
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(rest.len());
+        let length = begins.saturating_add(ends.len()).saturating_add(unit);
+        return Some(anchor.start..anchor.end.saturating_add(length));
+    }
+    let before = text.get(..anchor.start)?;
+    let line = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
+    let start = before.len().saturating_sub(TIME_BYTES).max(line);
+    let start = before.ceil_char_boundary(start);
+    let begins = before.get(start..)?.find(|c: char| c.is_ascii_digit())?;
+    Some(start.saturating_add(begins)..anchor.end)
+}
