@@ -28,7 +28,8 @@ fn overflow() -> Verdict {
 
 /// The content is refused. Trying it on other accounts would put them at risk too.
 pub(super) fn policy(case: &Case<'_>) -> Option<Verdict> {
-    let refused = matches!(case.status, 400 | 403 | 422 | 451) && case.mentions(families::POLICY)
+    let refused = matches!(case.status, 400 | 403 | 422 | 451 | 498)
+        && case.mentions(families::POLICY)
         || case.status != 429 && case.facts.is_any(families::POLICY_WORDS);
     refused.then(|| Verdict::request("content-policy", Reason::Unknown, false))
 }

@@ -175,6 +175,7 @@ pub(in crate::classify) const OVERLOAD: Family = Family::new(&[
     Has("model is unavailable"),
     Has("scaling up"),
     Has("currently loading"),
+    Has("model is loading"),
     Near("model", "not ready", 20),
     Has("访问量过大"),
     Has("繁忙"),

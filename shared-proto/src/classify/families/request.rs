@@ -55,6 +55,7 @@ pub(in crate::classify) const POLICY: Family = Family::new(&[
     Has("content was flagged"),
     Has("prompt was flagged"),
     Has("requires moderation"),
+    Has("potential violation of our"),
     Has("内容安全"),
     Has("敏感"),
 ]);
@@ -163,6 +164,8 @@ pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Seq3("model", "isn", "supported"),
     Has("model identifier is invalid"),
     Has("no such model"),
+    Has("not enabled for model"),
+    Near("model", "requires terms", 40),
     Has("work with the specified model"),
     Seq("tool choice requires", "enable"),
     Has("required for long context"),
