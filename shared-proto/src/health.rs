@@ -204,12 +204,11 @@ impl ConnectionHealth {
             Cooldown::Streak => self.refused(started_at, failure, now, rules),
             Cooldown::Ladder => {
                 let hint = failure.hint.as_ref().filter(|_| rules.use_hints);
-                match hint.filter(|hint| hint.wait_ms > 0) {
-                    Some(hint) => self.announced(started_at, failure, hint, now),
-                    None => {
-                        let next = rules.unannounced(failure.reason, self.level(now));
-                        self.cooled(started_at, failure, now, next)
-                    }
+                if let Some(hint) = hint.filter(|hint| hint.wait_ms > 0) {
+                    self.announced(started_at, failure, hint, now)
+                } else {
+                    let next = rules.unannounced(failure.reason, self.level(now));
+                    self.cooled(started_at, failure, now, next)
                 }
             }
         }

@@ -16,6 +16,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
     let path = Path::of("settings");
     let below = path.key("resilience");
     let resilience = given.resilience.unwrap_or_default();
+    let affinity = given.session_affinity_ttl_ms;
+    let affinity = affinity.or(given.codex_session_affinity_ttl_ms);
     let cooldown = by_profile(
         resilience.connection_cooldown,
         &below.key("connectionCooldown"),
@@ -34,11 +36,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         local: breaker_of(breaker.local, built_in.provider_breaker.local, local),
     };
     let before = built_in.connection_cooldown;
-    let lockout = model_lockout(
-        given.model_lockout.unwrap_or_default(),
-        &path.key("modelLockout"),
-        context,
-    );
+    let lockout = given.model_lockout.unwrap_or_default();
+    let lockout = model_lockout(lockout, &path.key("modelLockout"), context);
     Settings {
         connection_cooldown: PerProfile {
             oauth: connection_cooldown(&cooldown.oauth.value, before.oauth),
@@ -62,10 +61,7 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
             .unwrap_or(built_in.auto_disable_banned_accounts),
         max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
         leases: leases(&given.leases.unwrap_or_default(), built_in.leases),
-        session_affinity_ttl_ms: given
-            .session_affinity_ttl_ms
-            .or(given.codex_session_affinity_ttl_ms)
-            .unwrap_or(built_in.session_affinity_ttl_ms),
+        session_affinity_ttl_ms: affinity.unwrap_or(built_in.session_affinity_ttl_ms),
         queue: queue(
             given.combo_defaults.as_ref(),
             resilience.quota_share_concurrency_limit.as_ref(),
