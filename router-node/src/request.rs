@@ -254,7 +254,7 @@ async fn attempt(
     after: &mut After,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    let mut repeats = Repeats::new(request, after.candidate(), call.is_test());
+    let mut repeats = Repeats::new(request, after.candidate(), after.is_test());
     loop {
         let credential = match repeats.present(after.candidate()) {
             Ok(credential) => credential,

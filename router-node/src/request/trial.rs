@@ -179,7 +179,7 @@ impl Trial {
         };
         let mut after = After::new(request, candidate, request.worker.now(), None, trace);
         after.holding(ticket);
-        let call = Call::test(request, CALL_LIMIT);
+        let call = Call::brief(request, CALL_LIMIT);
         let mut durable = Durable::default();
         let answered = match attempt(&call, request, &mut None, &mut after, trace).await? {
             Ok(success) => {

@@ -3,7 +3,7 @@
 
 use shared_proto::clock::Millis;
 use shared_proto::failure::{Blame, Failure};
-use shared_proto::rotation::Met;
+use shared_proto::rotation::{Gated, Met};
 
 use super::After;
 use crate::request::dispatch::Failed;
@@ -14,6 +14,11 @@ impl After {
     /// When its call began, by the store's clock.
     pub(crate) const fn began(&self) -> Millis {
         self.began
+    }
+
+    /// Whether no client waits for it: it is a live test's.
+    pub(crate) const fn is_test(&self) -> bool {
+        self.is_test
     }
 
     /// Its next call presents this key, where the connection has several.
@@ -53,7 +58,7 @@ impl After {
             next_is_same_provider,
             self.probe,
         );
-        let counted = self.rotation.filter(|gated| gated.is_counted());
+        let counted = self.rotation.filter(Gated::is_counted);
         match counted {
             Some(gated) if !self.is_test => events.counting(self.began, gated.class),
             Some(_) | None => events,

@@ -40,7 +40,7 @@ pub(super) fn encoding(start: &[u8], named: Named, is_over: bool) -> Option<Enco
 
 /// Whether these are the two bytes of zlib's head.
 fn is_zlib(method: u8, check: u8) -> bool {
-    method & 0x0f == 8 && u16::from_be_bytes([method, check]) % 31 == 0
+    method & 0x0f == 8 && u16::from_be_bytes([method, check]).is_multiple_of(31)
 }
 
 #[cfg(test)]

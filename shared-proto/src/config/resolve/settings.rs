@@ -16,6 +16,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
     let path = Path::of("settings");
     let below = path.key("resilience");
     let resilience = given.resilience.unwrap_or_default();
+    let affinity = given.session_affinity_ttl_ms;
+    let affinity = affinity.or(given.codex_session_affinity_ttl_ms);
     let cooldown = by_profile(
         resilience.connection_cooldown,
         &below.key("connectionCooldown"),
@@ -27,13 +29,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         (built_in.provider_breaker, &mut *context),
     );
     let before = built_in.connection_cooldown;
-    let lockout = model_lockout(
-        given.model_lockout.unwrap_or_default(),
-        &path.key("modelLockout"),
-        context,
-    );
-    let affinity = given.session_affinity_ttl_ms;
-    let affinity = affinity.or(given.codex_session_affinity_ttl_ms);
+    let lockout = given.model_lockout.unwrap_or_default();
+    let lockout = model_lockout(lockout, &path.key("modelLockout"), context);
     Settings {
         connection_cooldown: PerProfile {
             oauth: connection_cooldown(&cooldown.oauth.value, before.oauth),

@@ -147,7 +147,13 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
     let (may_grow, may_shrink) = match event {
         HealthEvent::KeyRefused { .. } => (true, false),
         HealthEvent::KeyAccepted { .. } | HealthEvent::Reset => (false, true),
-        _ => (false, false),
+        HealthEvent::Failed { .. }
+        | HealthEvent::LimitedAt { .. }
+        | HealthEvent::SiblingLimited(_)
+        | HealthEvent::Succeeded { .. }
+        | HealthEvent::Counted { .. }
+        | HealthEvent::Retried { .. }
+        | HealthEvent::CredentialsChanged => (false, false),
     };
     assert!(may_grow || aside(after) <= aside(before), "{event:?}");
     assert!(may_shrink || aside(after) >= aside(before), "{event:?}");

@@ -36,8 +36,11 @@ fn counted(started_at: Millis) -> HealthEvent {
     }
 }
 
+/// An event of an attempt that began then.
+type Met = fn(Millis) -> HealthEvent;
+
 /// The state after these events, each told 10 ms after its attempt began.
-fn after(events: &[(u64, fn(Millis) -> HealthEvent)]) -> ConnectionHealth {
+fn after(events: &[(u64, Met)]) -> ConnectionHealth {
     let mut state = ConnectionHealth::default();
     for (at, event) in events {
         let now = T0.plus(*at);
@@ -143,7 +146,7 @@ fn what_the_gate_counts_ends_with_its_window_a_success_or_a_reset() {
     // A success ends what was counted before it began.
     let some = three.step(&success(5_000), now, &GATED);
     assert_eq!(seen(&some.state, 9_000), 1);
-    let none = three.step(&success(0).clone(), T0.plus(9_000), &GATED);
+    let none = three.step(&success(0), T0.plus(9_000), &GATED);
     assert_eq!(seen(&none.state, 9_000), 2);
     let reset = three.step(&HealthEvent::Reset, now, &GATED);
     assert!(reset.changed && reset.state.is_clean());
