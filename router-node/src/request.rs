@@ -200,7 +200,7 @@ async fn walk(
                 let shared = picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
                 tools::learn(request, after.candidate(), &failed);
-                picker.failed(after.candidate(), failed.failure.blame);
+                picker.failed(after.candidate(), &failed.failure);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
                 if !fallback {

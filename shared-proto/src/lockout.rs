@@ -93,6 +93,20 @@ struct Torn {
     last_at: Millis,
 }
 
+impl Lockout {
+    /// The word that operators are shown for why it stands: what the status says
+    /// of a right or a model that is missing, else the reason.
+    pub const fn word(&self) -> &'static str {
+        match (self.status, self.reason) {
+            (402, _) => "credits",
+            (403, _) => "forbidden",
+            (404 | 410, _) => "not_found",
+            (500.., Reason::Unknown) => Reason::ServerError.as_str(),
+            (_, reason) => reason.as_str(),
+        }
+    }
+}
+
 /// A failure as a model met it.
 #[derive(Clone, Copy)]
 struct Met<'e> {
@@ -241,7 +255,7 @@ impl ModelLockouts {
         } = met;
         let (key, scope) = scope::of(model, failure, &rules.families);
         let before = self.entries.get(&key);
-        let announced = failure.hint.as_ref().map(|hint| hint.wait_ms);
+        let announced = rules.announced(failure);
         if let Some(known) = before.filter(|known| started_at <= known.last_failure_at) {
             return self.extended(&key, known, announced, now);
         }

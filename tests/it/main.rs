@@ -79,6 +79,7 @@ mod pins_key;
 mod pins_life;
 mod provider_cooldown;
 mod provider_cooldown_rules;
+mod provider_scope;
 mod proxies;
 mod proxy_ways;
 mod refusals;

@@ -176,6 +176,7 @@ const STEPS: &[Step] = &[
     status::service_not_running,
     request::binding,
     quirk::operator,
+    request::client_left,
     quirk::built_in,
     account::payment,
     account::banned,
@@ -201,6 +202,7 @@ const STEPS: &[Step] = &[
 const PLAIN: &[&str] = &[
     "status-400",
     "status-403",
+    "bare-403",
     "status-404",
     "status-429",
     "status-5xx",

@@ -1,5 +1,6 @@
 //! Rate limits, quotas and overload.
 
+use super::access;
 use super::account::believed;
 use super::decide::{Case, Verdict};
 use super::facts::Zero;
@@ -37,7 +38,7 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     }
     if case.signs.any(families::ZERO_LIMIT) && zero_limit(case.text()) {
         // A quota of none never comes back, whatever delay is named beside it.
-        return Some(no_access());
+        return Some(access::no_model(case, Reason::ModelCapacity).without_hint());
     }
     match case.facts.zero_quota {
         // No minute makes it larger, but another region or account has one.
@@ -48,7 +49,9 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
                     .without_hint(),
             );
         }
-        Some(Zero::Everywhere) => return Some(no_access()),
+        Some(Zero::Everywhere) => {
+            return Some(access::no_model(case, Reason::ModelCapacity).without_hint());
+        }
         None => {}
     }
     if case.signs.any(families::GOOGLE_DAY) {
@@ -66,12 +69,6 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         return Some(quota("quota-text", blame));
     }
     Some(rate("google-rate-limit", blame))
-}
-
-const fn no_access() -> Verdict {
-    Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-        .typed(ErrorType::ModelNotFound)
-        .resting(crate::failure::Cooldown::None)
 }
 
 fn zero_limit(text: &str) -> bool {
@@ -174,9 +171,8 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::FingerprintRejection),
         );
     }
-    let access = case.says(families::LIMIT_IS_ACCESS);
-    if access {
-        return Some(no_access());
+    if case.says(families::LIMIT_IS_ACCESS) {
+        return Some(access::no_model(case, Reason::ModelCapacity));
     }
     if case.document.raw.is_some() {
         // A relay's own account upstream is at its limit; ours is fine.

@@ -6,6 +6,7 @@
 
 mod explore;
 mod news;
+mod outage;
 mod retry;
 mod vectors;
 mod withheld;
