@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::{ENTRIES_MAX, LockoutEvent, ModelLockouts, Outcome};
+use super::super::{ENTRIES_MAX, LockoutEvent, LockoutRules, ModelLockouts, Outcome};
 use super::{Desk, T0, failure, hinted, rules};
-use crate::failure::{Blame, Cooldown, Failure, HintSource};
+use crate::failure::{Blame, Cooldown, Failure, HintSource, Reason};
 
 #[test]
 fn one_outage_counts_once() {
