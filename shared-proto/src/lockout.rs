@@ -22,6 +22,7 @@ mod rules;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use std::collections::BTreeMap;
 
@@ -91,20 +92,6 @@ pub struct Lockout {
 struct Torn {
     count: u32,
     last_at: Millis,
-}
-
-impl Lockout {
-    /// The word that operators are shown for why it stands: what the status says
-    /// of a right or a model that is missing, else the reason.
-    pub const fn word(&self) -> &'static str {
-        match (self.status, self.reason) {
-            (402, _) => "credits",
-            (403, _) => "forbidden",
-            (404 | 410, _) => "not_found",
-            (500.., Reason::Unknown) => Reason::ServerError.as_str(),
-            (_, reason) => reason.as_str(),
-        }
-    }
 }
 
 /// A failure as a model met it.
