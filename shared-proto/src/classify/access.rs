@@ -7,7 +7,7 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason};
 
 /// Rest of what is gone for good, ms.
 const GONE_MS: u64 = 86_400_000;
-/// Shortest word that is taken for a model's name.
+/// Shortest name of a model that is looked for in a text, or a part of one.
 const NAME_MIN: usize = 4;
 /// Rest after a 404, ms.
 const NOT_FOUND_MS: u64 = 120_000;
@@ -67,7 +67,7 @@ fn about_feature(case: &Case<'_>) -> bool {
     }
     // Names of models are made of such words too.
     let model = case.error.model.unwrap_or_default().to_lowercase();
-    let text = if model.is_empty() {
+    let text = if model.len() < NAME_MIN {
         case.text().to_owned()
     } else {
         case.text().replace(&model, " ")
@@ -85,12 +85,16 @@ fn about_feature(case: &Case<'_>) -> bool {
 /// by its name and without the word "model".
 pub(super) fn names_model(case: &Case<'_>) -> bool {
     let asked = case.error.model.unwrap_or_default().to_lowercase();
+    if asked.is_empty() {
+        return false;
+    }
     case.text().split("access to ").skip(1).any(|rest| {
         let name = rest.split_whitespace().next().unwrap_or_default();
         let name = name.trim_matches(|c: char| !c.is_alphanumeric());
-        name.len() >= NAME_MIN
-            && !asked.is_empty()
-            && (asked.contains(name) || name.contains(&asked))
+        // Names come with and without their maker or date; short ones are in every word.
+        name == asked
+            || name.len() >= NAME_MIN && asked.contains(name)
+            || asked.len() >= NAME_MIN && name.contains(&asked)
     })
 }
 
