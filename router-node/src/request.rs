@@ -206,7 +206,7 @@ async fn walk(
                     && picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
                 tools::learn(request, call.asked(), after.candidate(), &failed);
-                picker.failed(after.candidate(), failed.failure.blame);
+                picker.failed(after.candidate(), &failed.failure);
                 let fallback = failed.failure.fallback;
                 last = Some(failed);
                 if !fallback {

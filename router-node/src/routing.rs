@@ -166,6 +166,18 @@ impl Slot {
         }
     }
 
+    /// Whether its calls go where those of `other` go, and by the same proxy: what
+    /// stands in the way of one stands in the way of both.
+    pub(crate) fn goes_the_way_of(&self, other: &Self) -> bool {
+        let proxy = |slot: &Self| {
+            let url = slot.connection.proxy_url.as_ref();
+            url.map(|url| url.expose_secret().to_owned())
+        };
+        self.provider.id == other.provider.id
+            && self.urls == other.urls
+            && proxy(self) == proxy(other)
+    }
+
     /// Its place among others: priority, then least recently used.
     pub(crate) fn order(&self) -> (u32, u64) {
         (self.connection.priority, self.cell.last_used())

@@ -213,6 +213,8 @@ fn failure(
 fn counts_for_breaker(case: &Case<'_>, verdict: &Verdict) -> bool {
     status::COUNTED.contains(&case.status)
         && verdict.breaker
+        // An account that is out of use says nothing of its provider.
+        && verdict.terminal.is_none()
         && !case.facts.is_any(families::NOT_BREAKER_WORDS)
         && !case.signs.any(families::LOCAL_LIFECYCLE)
 }

@@ -14,8 +14,8 @@
 //!   was set. Everything that was in flight meanwhile belongs to the same outage.
 //! - An announcement ends a guess: it replaces a ladder cooldown that ends
 //!   sooner, whoever brings it, and sets the level to 0. An announced cooldown
-//!   is extended only by an attempt that began after it was set, and only by
-//!   more than [`EXTEND_MIN_MS`].
+//!   that runs is extended by a later end, whoever brings it, and only by more
+//!   than [`EXTEND_MIN_MS`].
 //! - A terminal verdict is news whatever cools, unless its attempt began before
 //!   the last reset or change of credentials, or before one that ended the last
 //!   trouble by succeeding.
@@ -62,7 +62,7 @@ pub use keys::{KeyAside, key_mark, names_key};
 pub use record::{ErrorSource, LastError, Refusals, TerminalState};
 pub use retry::{ExpiredRetry, Retry, RetryRules};
 pub use rules::HealthRules;
-pub use sibling::SIBLING_RULE;
+pub use sibling::{Outage, PROVIDER_RULE, SIBLING_RULE};
 
 /// Shortest time a level is kept after its cooldown ended, ms.
 pub const DECAY_MIN_MS: u64 = 30_000;
@@ -140,6 +140,7 @@ impl ConnectionHealth {
                 met_by,
             } => self.limited((*started_at, failure), (exit, met_by), now, rules),
             HealthEvent::SiblingLimited(limit) => self.shared(limit, now, rules),
+            HealthEvent::SiblingFailed(outage) => self.concerned(outage, now, rules),
             HealthEvent::Withheld(origin) => self.withheld(origin, now, rules),
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
             HealthEvent::Counted { started_at, class } => {
@@ -173,7 +174,8 @@ impl ConnectionHealth {
             step.state.credential = rules.credential;
         }
         if matches!(step.outcome, Outcome::Cooled { .. } | Outcome::Terminal(_)) {
-            step.state.settled_from = Some(started_at);
+            // A better word may come from an attempt that began before the one that was counted.
+            step.state.settled_from = self.settled_from.max(Some(started_at));
         }
         step
     }
@@ -260,10 +262,8 @@ impl ConnectionHealth {
             if until <= standing.plus(margin) {
                 return self.kept(now, Outcome::Cooling);
             }
-        }
-        if self.seen(started_at) && !a_guess_stands {
-            let met = standing.map_or(Outcome::Stale, |_| Outcome::Cooling);
-            return self.kept(now, met);
+        } else if self.seen(started_at) && !a_guess_stands {
+            return self.kept(now, Outcome::Stale);
         }
         let mut state = self.marked(failure, now);
         state.cooldown_until = Some(until);

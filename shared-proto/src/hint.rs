@@ -24,7 +24,6 @@ mod quoted;
 pub(crate) mod text;
 
 use document::Document;
-use duration::{Decimal, SECOND};
 
 /// An upstream's refusal as it came in.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +53,13 @@ pub fn reset_hint(
 }
 
 /// What a `Retry-After` of any endpoint asks to wait at `now`, ms: seconds, or
-/// an HTTP date that is still to come. `None` when it says neither.
+/// a time that is still to come, as an HTTP date or a number of 10^9 and more
+/// since 1970. `None` when it says neither.
 pub fn retry_after_ms(value: &str, now: Millis) -> Option<u64> {
-    if let Some(seconds) = Decimal::exact(value.trim()) {
-        return Some(seconds.millis(SECOND));
+    match moment::retry_after(value)? {
+        moment::When::In(ms) => Some(ms),
+        moment::When::At(at) => Some(at.since(now)).filter(|wait| *wait > 0),
     }
-    let wait = moment::http_date(value)?.since(now);
-    (wait > 0).then_some(wait)
 }
 
 /// Fits an announcement to the reason it is used for.

@@ -23,6 +23,7 @@ mod rules;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use std::collections::BTreeMap;
 
@@ -248,7 +249,7 @@ impl ModelLockouts {
         } = met;
         let (key, scope) = scope::of(model, failure, &rules.families);
         let before = self.entries.get(&key);
-        let announced = failure.hint.as_ref().map(|hint| hint.wait_ms);
+        let announced = rules.announced(failure);
         if let Some(known) = before.filter(|known| started_at <= known.last_failure_at) {
             return self.extended(&key, known, announced, now);
         }

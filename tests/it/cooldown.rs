@@ -513,3 +513,40 @@ async fn the_end_of_a_cooldown_needs_no_probe_and_no_restart() {
     })
     .await;
 }
+
+/// Of two ends that are announced the later one holds, whichever call began first.
+#[tokio::test]
+async fn a_later_end_extends_a_rest_that_runs() {
+    for (first, second) in [(3600_u64, 5_u64), (5, 3600)] {
+        let upstream = Upstream::start().await;
+        let node = Node::start(&chat(&upstream, &["a"]).no_waiting()).await;
+        let gates = [Gate::closed(), Gate::closed()];
+        let replies = [(first, &gates[0]), (second, &gates[1])];
+        upstream.script(
+            "chat-a",
+            replies.map(|(wait, gate)| Reply::limited(wait).behind(gate)),
+        );
+        let story = async {
+            upstream.request("chat-a", 2).await;
+            // The short one is told first.
+            for wait in [5, 3600] {
+                let (_, gate) = replies.iter().find(|(of, _)| *of == wait).unwrap();
+                gate.open();
+                eventually_within(Duration::from_secs(5), "it rests as long", || async {
+                    let left = remaining_ms(&node.connection("chat-a").await);
+                    (left > wait * 1000 - 4_000).then_some(())
+                })
+                .await;
+            }
+        };
+        let later = async {
+            upstream.request("chat-a", 1).await;
+            ask(&node).await
+        };
+        let (one, two, ()) = tokio::join!(ask(&node), later, story);
+        assert_eq!((one.status, two.status), (429, 429));
+        let a = node.connection("chat-a").await;
+        assert!(remaining_ms(&a) > 3_500_000, "{a}");
+        assert_eq!(a["backoffLevel"], 0, "{a}");
+    }
+}

@@ -82,6 +82,7 @@ mod pins_life;
 mod probe_switch;
 mod provider_cooldown;
 mod provider_cooldown_rules;
+mod provider_scope;
 mod proxies;
 mod proxy_ways;
 mod quota_preflight;

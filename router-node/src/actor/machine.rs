@@ -88,6 +88,7 @@ impl Machine for ConnectionHealth {
             | health::HealthEvent::Retried { .. }
             | health::HealthEvent::LimitedAt { .. }
             | health::HealthEvent::SiblingLimited(_)
+            | health::HealthEvent::SiblingFailed(_)
             | health::HealthEvent::Withheld(_) => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,

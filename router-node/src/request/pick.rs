@@ -9,12 +9,13 @@ use std::sync::Arc;
 use shared_proto::breaker::Admission;
 use shared_proto::clock::Millis;
 use shared_proto::config::ApiKey;
-use shared_proto::failure::Blame;
+use shared_proto::failure::{Blame, Failure};
 use shared_proto::health::Blocked;
 use shared_proto::id::ConnectionId;
 use shared_proto::pick::ExclusionReason;
 
 use super::resolve::{Target, Targets};
+use super::siblings;
 use super::trace::{Excluded, Trace};
 use crate::lease::Leases;
 use crate::routing::{ProviderSlot, Slot};
@@ -61,9 +62,10 @@ pub(crate) struct Picker<'a> {
     busy: Vec<Busy>,
     /// Those that failed with one model only, and are of use for others.
     tried_with: Vec<(ConnectionId, Arc<str>)>,
-    /// Targets that are of no use any more: somebody else probes the provider,
-    /// or the provider as a whole failed.
+    /// Targets that are of no use any more: somebody else probes the provider.
     skipped: Vec<usize>,
+    /// Failures that were charged to the provider, and who met them.
+    of_provider: Vec<(Arc<Slot>, Failure)>,
     /// When the first of the cooling connections comes back.
     earliest: Option<Millis>,
 }
@@ -84,6 +86,7 @@ impl<'a> Picker<'a> {
             busy: Vec::new(),
             tried_with: Vec::new(),
             skipped: Vec::new(),
+            of_provider: Vec::new(),
             earliest: None,
         }
     }
@@ -102,21 +105,19 @@ impl<'a> Picker<'a> {
 
     /// Leaves alone what the failure of `candidate` was charged to, for the rest
     /// of the request.
-    pub(crate) fn failed(&mut self, candidate: &Candidate, blame: Blame) {
-        if blame == Blame::Provider {
-            self.provider_failed(candidate);
-        } else if blame == Blame::Model {
+    pub(crate) fn failed(&mut self, candidate: &Candidate, failure: &Failure) {
+        if failure.blame == Blame::Provider {
+            let met = (Arc::clone(&candidate.slot), failure.clone());
+            self.of_provider.push(met);
+        } else if failure.blame == Blame::Model {
             self.only_the_model_failed(candidate);
         }
     }
 
-    /// A failure of the provider as a whole: its other connections would fail alike.
-    fn provider_failed(&mut self, candidate: &Candidate) {
-        for (place, target) in self.targets.list.iter().enumerate() {
-            if Arc::ptr_eq(&target.provider, &candidate.provider) {
-                self.skipped.push(place);
-            }
-        }
+    /// Whether another connection met a failure that `slot` would meet as well.
+    fn would_fail_alike(&self, slot: &Slot) -> bool {
+        let mut met = self.of_provider.iter();
+        met.any(|(of, failure)| siblings::concerns((of, failure), slot))
     }
 
     /// Starts over after a wait: everything may be tried again.
@@ -126,6 +127,7 @@ impl<'a> Picker<'a> {
         self.busy.clear();
         self.tried_with.clear();
         self.skipped.clear();
+        self.of_provider.clear();
         self.earliest = None;
     }
 
@@ -297,6 +299,9 @@ impl<'a> Picker<'a> {
                     }
                     None => match self.gated(target, slot, now) {
                         Some(until) => (ExclusionReason::ProviderCooldown, Some(until), None),
+                        None if self.would_fail_alike(slot) => {
+                            (ExclusionReason::Unavailable, None, Some("provider_failed"))
+                        }
                         None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
                     },
                 },
@@ -304,7 +309,7 @@ impl<'a> Picker<'a> {
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
             }
-            if self.passes_over(slot, &target.model) {
+            if self.is_done_with(slot, &target.model) {
                 continue;
             }
             explained = explained.saturating_add(1);

@@ -322,11 +322,12 @@ pub(crate) fn tell(failure: &Failure, protocol: Protocol) -> ClientError {
 }
 
 fn request_scoped(failure: &Failure) -> (u16, &'static str) {
-    let status = match failure.status {
-        status @ 400..500 => status,
-        _ => 400,
-    };
-    (status, "upstream_rejected_request")
+    match failure.status {
+        // Our client has not left, so it can't be told that it has.
+        499 => (502, "server_error"),
+        status @ 400..500 => (status, "upstream_rejected_request"),
+        _ => (400, "upstream_rejected_request"),
+    }
 }
 
 fn server_side(failure: &Failure, messages: bool) -> (u16, &'static str) {

@@ -242,12 +242,11 @@ pub(super) async fn tell_health(candidate: &Candidate, event: HealthEvent) -> Op
     Some(reported.outcome)
 }
 
-/// An operator's rule may charge the provider and say how long: the request
-/// leaves all of it alone, and the connection that met it rests.
+/// What a connection that met a failure of more than itself rests for: its
+/// provider's, or a limit of its address, is as good as its own.
 fn resting(failure: &Failure) -> Failure {
     let mut failure = failure.clone();
     let of_provider = failure.blame == Blame::Provider && failure.cooldown != Cooldown::None;
-    // Whoever meets the limit of an address rests for it as for its own.
     if of_provider || failure.blame == Blame::EgressIp {
         failure.blame = Blame::Connection;
     }

@@ -1,13 +1,16 @@
 //! Failures of the account, its credential or the way to the provider.
 
 use super::decide::{Case, Verdict};
-use super::{access, families, relay};
+use super::{access, families, pattern, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// Rest of a model whose free tier is spent, ms.
 const MODEL_FREE_TIER_MS: u64 = 86_400_000;
 /// Rest after a cap on spending that begins anew without saying when, ms.
 const RENEWING_CAP_MS: u64 = 86_400_000;
+
+/// Rest of a way to the provider that begins in a region it does not serve, ms.
+const REGION_MS: u64 = 86_400_000;
 
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
@@ -63,15 +66,19 @@ pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
     let headers = case.error.answer.headers;
     let challenged = crate::hint::headers::get(headers, "cf-mitigated").is_some();
     let page = case.document.html && matches!(case.status, 403 | 405 | 406 | 451);
-    let refused = case.status == 403
-        && (case.facts.edge_refusal
-            || case.text().starts_with("error code: 10")
-            || case.says(families::NETWORK));
-    (challenged || page || refused).then(|| {
-        Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
-            .typed(ErrorType::FingerprintRejection)
-            .resting(Cooldown::None)
-    })
+    let is = |text: &str| case.status == 403 && case.text().starts_with(text);
+    let hopeless = case.status == 403 && case.facts.edge_refusal || is("error code: 1010");
+    let verdict = Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
+        .typed(ErrorType::FingerprintRejection);
+    if challenged || page {
+        return Some(verdict);
+    }
+    if hopeless {
+        // It is about this request's looks; another client's may pass at once.
+        return Some(verdict.resting(Cooldown::None));
+    }
+    let kept_out = case.status == 403 && case.says(families::NETWORK);
+    (kept_out || is("error code: 10")).then_some(verdict)
 }
 
 /// Our address is in a region that the provider does not serve.
@@ -81,7 +88,7 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
     here.then(|| {
         Verdict::new("region-refused", Reason::Unknown, Blame::Provider)
             .typed(ErrorType::GeoBlocked)
-            .resting(Cooldown::None)
+            .for_ms(REGION_MS)
     })
 }
 
@@ -177,11 +184,10 @@ pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
     if case.mentions(families::MODEL_NOT_SUPPORTED)
         || case.facts.is_any(families::MODEL_NOT_SUPPORTED_WORDS)
     {
-        return Some(
-            Verdict::new("model-not-supported", Reason::NotFound, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(Cooldown::None),
-        );
+        return Some(Verdict {
+            rule: "model-not-supported",
+            ..access::no_model(case, Reason::NotFound)
+        });
     }
     let stale = case.is_oauth() && case.mentions(families::TOKEN_EXPIRED);
     if stale || revoked || case.mentions(families::OAUTH_TOKEN) {
@@ -234,13 +240,10 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
         return Some(verdict.typed(ErrorType::ProjectRouteError));
     }
     let no_model = case.facts.is_any(families::MODEL_ACCESS_WORDS)
-        || says(families::MODEL_ACCESS) && !says(families::CREDENTIAL);
+        || (says(families::MODEL_ACCESS) || access::names_model(case))
+            && !says(families::CREDENTIAL);
     if no_model {
-        return Some(
-            Verdict::new("model-access", Reason::AuthError, Blame::Model)
-                .typed(ErrorType::ModelNotFound)
-                .resting(Cooldown::None),
-        );
+        return Some(access::no_model(case, Reason::AuthError));
     }
     if says(families::QUOTA) {
         let verdict = on_account("quota-text", Reason::QuotaExhausted);
@@ -261,8 +264,13 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
                 .resting(Cooldown::Streak),
         );
     }
-    if says_nothing(case) {
-        return Some(on_account("status-403", Reason::AuthError));
+    if unexplained(case) {
+        // A machine in between refuses so as well, for a minute: only what goes on is a ban.
+        return Some(
+            on_account("bare-403", Reason::AuthError)
+                .typed(ErrorType::RequestRejected)
+                .resting(Cooldown::Streak),
+        );
     }
     let rule = if says(families::SENTINEL) {
         "sentinel"
@@ -272,15 +280,101 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
     Some(Verdict::end(rule, Reason::AuthError, Terminal::Banned).typed(ErrorType::Forbidden))
 }
 
-/// Whether it tells no more than the status: too little to give an account up for.
-fn says_nothing(case: &Case<'_>) -> bool {
-    let told = match &case.facts.message {
-        Some(message) => message.to_lowercase(),
-        None => case.text().to_owned(),
+/// Words of which refusals are made that give no reason.
+const BARE: &[&str] = &[
+    "403",
+    "http",
+    "https",
+    "error",
+    "status",
+    "code",
+    "forbidden",
+    "access",
+    "denied",
+    "permission",
+    "permissions",
+    "is",
+    "was",
+    "has",
+    "been",
+    "to",
+    "the",
+    "this",
+    "on",
+    "you",
+    "your",
+    "do",
+    "does",
+    "don",
+    "t",
+    "not",
+    "have",
+    "resource",
+    "request",
+    "server",
+    "page",
+    "url",
+    "a",
+    "an",
+    "for",
+    "client",
+    "result",
+    "type",
+    "api",
+    "reason",
+    "unknown",
+];
+
+/// Codes and types that say no more than the status.
+const BARE_WORDS: &[&str] = &[
+    "403",
+    "forbidden",
+    "access_denied",
+    "accessdenied",
+    "permission_error",
+    "permission_denied",
+    "permissiondenied",
+    "http_error",
+    "error",
+    "api_error",
+    "request_forbidden",
+    "unknown",
+    "unknown_error",
+    "none",
+    "about:blank",
+];
+
+/// Characters between an address and the list that it is not on.
+const ADDRESS_GAP: usize = 40;
+
+/// Whether a 403 says nothing of the account: nothing at all, the status in
+/// words, or that our address is not on a list.
+fn unexplained(case: &Case<'_>) -> bool {
+    let message = case.facts.message.as_deref().map(str::to_lowercase);
+    let told = match &message {
+        Some(message) => message.as_str(),
+        None if case.document.layers.is_empty() => case.text(),
+        None => "",
     };
-    let told = told.trim_matches(|c: char| c.is_whitespace() || c.is_ascii_punctuation());
-    matches!(
-        told,
-        "" | "forbidden" | "403 forbidden" | "access denied" | "permission denied"
-    )
+    let coded = case.facts.words().any(|word| !BARE_WORDS.contains(&word));
+    let mut words = told.split(|c: char| !c.is_alphanumeric());
+    let bare = !coded && words.all(|word| word.is_empty() || BARE.contains(&word));
+    bare || of_address(told) || lacks_access(told)
+}
+
+fn of_address(told: &str) -> bool {
+    const LISTS: [&str; 3] = ["address", "allow", "whitelist"];
+    let named = |list: &&str| pattern::word_near(told, "ip", list, ADDRESS_GAP);
+    LISTS.iter().any(|list| named(list))
+}
+
+/// A right that is missing, of which nobody says that it was taken away.
+fn lacks_access(told: &str) -> bool {
+    [
+        "does not have access to",
+        "do not have access to",
+        "don't have access to",
+    ]
+    .iter()
+    .any(|words| told.contains(words))
 }

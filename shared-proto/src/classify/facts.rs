@@ -21,6 +21,8 @@ pub(super) struct Facts {
     pub status: Option<u16>,
     /// A status in the field that usually names a parameter: what a relay's upstream sent.
     pub param_status: Option<u16>,
+    /// The parameter of the request that it is about, lowercased.
+    pub parameter: Option<String>,
     /// A quota that is 0 by configuration; whether only in this region.
     pub zero_quota: Option<Zero>,
     /// Its own words, the innermost ones.
@@ -108,6 +110,11 @@ impl Facts {
         }
         if let Some(status) = container.get("param").and_then(status) {
             self.param_status.get_or_insert(status);
+        }
+        if let Some(Value::String(name)) = container.get("param")
+            && name.starts_with(char::is_alphabetic)
+        {
+            self.parameter.get_or_insert_with(|| name.to_lowercase());
         }
         Self::add_details(container, kinds);
         self.zero_quota = self.zero_quota.or_else(|| zero_quota(container));

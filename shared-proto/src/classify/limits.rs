@@ -1,5 +1,6 @@
 //! Rate limits, quotas and overload.
 
+use super::access;
 use super::account::believed;
 use super::decide::{Case, Verdict};
 use super::facts::Zero;
@@ -38,7 +39,7 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     }
     if case.signs.any(families::ZERO_LIMIT) && zero_limit(case.text()) {
         // A quota of none never comes back, whatever delay is named beside it.
-        return Some(no_access());
+        return Some(access::no_model(case, Reason::ModelCapacity).without_hint());
     }
     match case.facts.zero_quota {
         // No minute makes it larger, but another region or account has one.
@@ -49,7 +50,9 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
                     .without_hint(),
             );
         }
-        Some(Zero::Everywhere) => return Some(no_access()),
+        Some(Zero::Everywhere) => {
+            return Some(access::no_model(case, Reason::ModelCapacity).without_hint());
+        }
         None => {}
     }
     if case.says(families::GOOGLE_DAY) {
@@ -67,12 +70,6 @@ pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
         return Some(quota("quota-text", blame));
     }
     Some(rate("google-rate-limit", blame))
-}
-
-const fn no_access() -> Verdict {
-    Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-        .typed(ErrorType::ModelNotFound)
-        .resting(crate::failure::Cooldown::None)
 }
 
 fn zero_limit(text: &str) -> bool {
@@ -151,7 +148,7 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
         return Some(overloaded("status-529"));
     }
     if case.status >= 500 && case.says(families::LIMIT_IS_ACCESS) {
-        return Some(no_access());
+        return Some(access::no_model(case, Reason::ModelCapacity));
     }
     if case.says(families::NO_CREDENTIALS) {
         let verdict = Verdict::new("no-credentials", Reason::AuthError, Blame::Connection);
@@ -181,9 +178,8 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::FingerprintRejection),
         );
     }
-    let access = case.mentions(families::LIMIT_IS_ACCESS);
-    if access {
-        return Some(no_access());
+    if case.mentions(families::LIMIT_IS_ACCESS) {
+        return Some(access::no_model(case, Reason::ModelCapacity));
     }
     if case.document.raw.is_some() {
         // A relay's own account upstream is at its limit; ours is fine.

@@ -1,7 +1,7 @@
 //! Failures of the request itself.
 
 use super::decide::{Case, Verdict};
-use super::families;
+use super::{access, families};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// A conversation that lives on another account.
@@ -9,6 +9,13 @@ pub(super) fn binding(case: &Case<'_>) -> Option<Verdict> {
     let coded = case.facts.is_any(&["invalid_previous_response_binding"]);
     let told = case.status == 409 && case.mentions(families::FOREIGN_BINDING);
     (coded || told).then(|| Verdict::request("response-binding", Reason::Unknown, false))
+}
+
+/// The upstream counts somebody as gone: a server in between, since our client is
+/// still there. That says nothing of anybody.
+pub(super) fn client_left(case: &Case<'_>) -> Option<Verdict> {
+    let left = case.status == 499 || case.facts.is_any(&["client_disconnected"]);
+    left.then(|| Verdict::request("status-499", Reason::ServerError, true))
 }
 
 /// A request that is bigger than anything this target takes; a larger one may take it.
@@ -44,7 +51,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
         return Some(overflow());
     }
     if case.facts.is_any(families::MODEL_ACCESS_WORDS) {
-        return Some(model_access());
+        return Some(access::no_model(case, Reason::ModelCapacity));
     }
     if case.facts.is_any(families::CREDENTIAL_WORDS) {
         return Some(
@@ -57,7 +64,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
     }
     if case.says(families::UNVERIFIED) {
         // Another account has been verified.
-        return Some(model_access());
+        return Some(access::no_model(case, Reason::ModelCapacity));
     }
     let parameter = case.mentions(families::UNSUPPORTED_PARAMETER)
         || case.facts.is_any(families::UNSUPPORTED_PARAMETER_WORDS);
@@ -102,7 +109,9 @@ fn told(case: &Case<'_>) -> Option<Verdict> {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
     if mentions(families::MODEL_ACCESS) && !says(families::CREDENTIAL) {
-        return Some(model_access());
+        // A sentence alone may be about something that the request asks of the model.
+        let verdict = access::no_model(case, Reason::ModelCapacity);
+        return Some(verdict.resting(Cooldown::None));
     }
     if mentions(families::DEGRADED) && !mentions(families::DEGRADED_MODEL) {
         return Some(
@@ -120,10 +129,4 @@ fn rate_limited(case: &Case<'_>) -> Verdict {
         case.limit_blame(),
     )
     .typed(ErrorType::RateLimited)
-}
-
-fn model_access() -> Verdict {
-    Verdict::new("model-access", Reason::ModelCapacity, Blame::Model)
-        .typed(ErrorType::ModelNotFound)
-        .resting(Cooldown::None)
 }

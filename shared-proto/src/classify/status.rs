@@ -204,9 +204,7 @@ pub(super) fn by_status(case: &Case<'_>) -> Verdict {
         // Cloudflare gave up waiting for a model that thinks too long.
         524 => broken("status-524", Blame::Model),
         // Cloudflare can't reach the provider, whichever account asks.
-        520..=523 | 525..=527 | 530 => {
-            broken("edge-unreachable", Blame::Provider).resting(Cooldown::None)
-        }
+        520..=523 | 525..=527 | 530 => broken("edge-unreachable", Blame::Provider),
         432 => Verdict::new("status-432", Reason::QuotaExhausted, Blame::Connection)
             .typed(ErrorType::QuotaExhausted)
             .for_ms(QUOTA_MS),

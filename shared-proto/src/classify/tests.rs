@@ -10,6 +10,7 @@ use crate::hint::Answer;
 use crate::hint::tests::{BOUNDS, T0};
 use crate::restate;
 
+mod charged;
 mod corpus;
 mod decisions;
 mod harvest;

@@ -3,7 +3,7 @@
 use crate::clock::Millis;
 use crate::egress::{Exit, Limit};
 use crate::failure::{Failure, Terminal};
-use crate::health::ConnectionHealth;
+use crate::health::{ConnectionHealth, Outage};
 use crate::id::ConnectionId;
 use crate::quota::preflight::Origin;
 use crate::rotation::RotationClass;
@@ -31,6 +31,9 @@ pub enum HealthEvent {
     },
     /// Another connection met a limit of the address that this one leaves by.
     SiblingLimited(Limit),
+    /// Another connection of the provider, that goes the same way, met a failure
+    /// that is charged to the provider.
+    SiblingFailed(Outage),
     /// A window of its quota is all but used up, and nothing is sent before it
     /// begins anew.
     Withheld(Origin),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 use crate::failure::{ErrorType, Failure, Reason, Terminal};
 
-const MESSAGE_CHARS: usize = 300;
+pub(super) const MESSAGE_CHARS: usize = 300;
 const CODE_CHARS: usize = 64;
 
 /// A state that no timer ends.

@@ -7,6 +7,7 @@
 mod explore;
 mod keys;
 mod news;
+mod outage;
 mod retry;
 mod vectors;
 mod withheld;

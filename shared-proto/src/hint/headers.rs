@@ -59,16 +59,17 @@ pub(super) fn search(
     anthropic(headers, place, search);
 }
 
-/// Seconds, or an HTTP date. Anything else, `120s` and the empty string included, says nothing.
+/// Seconds, an HTTP date, or a time since 1970 where the number is too large for
+/// a wait. Anything else, `120s` and the empty string included, says nothing.
 fn retry_after(headers: &[(String, String)], place: Place<'_>, search: &mut Search) {
     const NAME: &str = "retry-after";
     let Some(value) = get(headers, NAME) else {
         return;
     };
-    if let Some(seconds) = Decimal::exact(value) {
-        search.wait(place, Rank::RetryAfter, seconds.millis(SECOND), NAME);
-    } else if let Some(at) = moment::http_date(value) {
-        search.until(place, Rank::RetryAfter, at, NAME);
+    match moment::retry_after(value) {
+        Some(When::In(ms)) => search.wait(place, Rank::RetryAfter, ms, NAME),
+        Some(When::At(at)) => search.until(place, Rank::RetryAfter, at, NAME),
+        None => {}
     }
 }
 

@@ -52,6 +52,12 @@ pub(crate) fn any(text: &str) -> Option<When> {
         .or_else(|| rfc3339(text).map(When::At))
 }
 
+/// A `Retry-After`: a bare number judged by its size, or an HTTP date.
+pub(super) fn retry_after(text: &str) -> Option<When> {
+    let number = Decimal::exact(text.trim()).map(by_size);
+    number.or_else(|| http_date(text).map(When::At))
+}
+
 /// Epoch ms from 10^12 on, epoch s from 10^9 on, else seconds from now.
 fn by_size(number: Decimal) -> When {
     match number.whole() {

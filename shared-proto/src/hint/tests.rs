@@ -80,6 +80,10 @@ fn single_headers() {
         ("retry-after", "Thu, 01 Oct 2026 12:01:30 GMT", Some(90_000)),
         ("retry-after", "Mon, 01 Oct 2026 12:01:30 GMT", Some(90_000)),
         ("retry-after", "Thu, 01 Oct 2026 11:59:00 GMT", None),
+        ("retry-after", "1790856045", Some(45_000)),
+        ("retry-after", "1790856045000", Some(45_000)),
+        ("retry-after", "1790855999", None),
+        ("retry-after", "999999999", Some(BOUNDS.quota_ms)),
         (
             "retry-after",
             "99999999999999999999999",

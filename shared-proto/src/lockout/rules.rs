@@ -70,12 +70,19 @@ impl LockoutRules {
         self
     }
 
+    /// The wait of `failure` that was announced and is heeded, ms. Beside a
+    /// time that a rule fixes none is: it was weighed when the rule was read.
+    pub(super) fn announced(&self, failure: &Failure) -> Option<u64> {
+        let usable = |hint: &&ResetHint| self.use_hints || hint.is_known_otherwise();
+        let fixed = matches!(failure.cooldown, Cooldown::Fixed(_));
+        let hint = failure.hint.as_ref().filter(|_| !fixed).filter(usable);
+        hint.map(|hint| hint.wait_ms).filter(|wait| *wait > 0)
+    }
+
     /// How long the `failures`-th failure in a row locks from `now`, ms.
     pub(super) fn cooldown_ms(&self, failure: &Failure, failures: u32, now: Millis) -> u64 {
-        let usable = |hint: &&ResetHint| self.use_hints || hint.is_known_otherwise();
-        let hint = failure.hint.as_ref().filter(usable);
-        if let Some(hint) = hint.filter(|hint| hint.wait_ms > 0) {
-            return hint.wait_ms;
+        if let Some(wait_ms) = self.announced(failure) {
+            return wait_ms;
         }
         // What ends at a known time ends then; other rules know no more than the operator.
         let known = matches!(failure.reason, Reason::QuotaExhausted | Reason::NotFound);

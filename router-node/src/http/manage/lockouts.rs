@@ -35,7 +35,7 @@ pub(super) async fn running(manager: Manager) -> HttpResponse {
                     "modelFamily": key,
                     "key": format!("{provider}:{connection}:{key}"),
                     "scope": lockout.scope,
-                    "reason": lockout.reason,
+                    "reason": lockout.word(),
                     "status": lockout.status,
                     "remainingMs": left,
                     "failureCount": lockout.failure_count,

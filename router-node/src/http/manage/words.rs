@@ -156,7 +156,7 @@ pub(super) fn lockouts(lockouts: &ModelLockouts, now: Millis) -> Vec<Value> {
             let withheld = lockout.withheld.as_ref().map(|withheld| &withheld.origin);
             json!({
                 "model": lockout.model,
-                "reason": lockout.reason,
+                "reason": lockout.word(),
                 "scope": lockout.scope,
                 "remainingMs": lockout.until.since(now),
                 "failureCount": lockout.failure_count,

@@ -74,6 +74,11 @@ impl Picker<'_> {
     /// Whether the request does not call the connection for `model`, now or
     /// again.
     pub(super) fn passes_over(&self, slot: &Slot, model: &str) -> bool {
+        self.is_done_with(slot, model) || self.would_fail_alike(slot)
+    }
+
+    /// The same as far as it is told otherwise than as an exclusion.
+    pub(super) fn is_done_with(&self, slot: &Slot, model: &str) -> bool {
         let id = &slot.connection.id;
         let crowded = self.busy.len() >= MAX_BUSY && slot.connection.max_concurrent.is_some();
         crowded || self.has_tried(id, model) || self.is_busy(id)

@@ -74,6 +74,7 @@ impl Picker<'_> {
                     let id = &slot.connection.id;
                     slot.eligible_for(&target.model, now).is_ok()
                         && !self.has_tried(id, &target.model)
+                        && !self.would_fail_alike(slot)
                         && !open.iter().any(|known| known.connection == *id)
                 })
                 .collect();

@@ -122,18 +122,29 @@ fn models() {
             (true, None, R::ModelCapacity),
         ),
         row(
-            "CLS-25",
-            400,
-            r#"{"error":{"code":"model_not_found","message":"nope"}}"#,
-            (true, None, R::ModelCapacity),
-        ),
-        row(
             "CLS-28",
             404,
             "model x is no longer available to new users",
             (true, Fixed(86_400_000), R::NotFound),
         ),
     ]);
+}
+
+#[test]
+fn a_code_that_names_the_model() {
+    let body = r#"{"error":{"code":"model_not_found","message":"nope"}}"#;
+    let got = refused(400, body).failure();
+    assert_eq!(
+        (got.fallback, got.reason),
+        (true, Reason::ModelCapacity),
+        "CLS-25"
+    );
+    // The account's cooldown of 0; the model alone is left for 120000.
+    assert_eq!(
+        (got.blame, got.cooldown),
+        (Blame::Model, Cooldown::Fixed(120_000)),
+        "CLS-25"
+    );
 }
 
 #[test]

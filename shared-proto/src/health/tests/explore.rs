@@ -17,6 +17,7 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
         (40_000, failed(Millis::default(), fixed)),
         (1, failed(Millis::default(), failure(401))),
         (1, shared(Millis::default())),
+        (1, outage(Millis::default())),
         (1, withheld(Millis::default())),
         (1, HealthEvent::Succeeded { started_at: T0 }),
         (1, HealthEvent::Reset),
@@ -78,6 +79,15 @@ fn shared(at: Millis) -> HealthEvent {
     })
 }
 
+/// A failure of the provider that another one met, counted at `at`, of 6 s.
+fn outage(at: Millis) -> HealthEvent {
+    let now = at.plus(10);
+    let met = fail_at(&ConnectionHealth::default(), now, failure(503)).state;
+    let mut outage = Outage::of(&met, &failure(503), now).unwrap();
+    (outage.at, outage.until) = (at, at.plus(6_000));
+    HealthEvent::SiblingFailed(outage)
+}
+
 /// A window of 8 s that was used up at `at`.
 fn withheld(at: Millis) -> HealthEvent {
     HealthEvent::Withheld(Origin {
@@ -94,6 +104,7 @@ fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
         HealthEvent::Failed { failure, .. } => failed(now.minus(age), failure.clone()),
         HealthEvent::LimitedAt { .. } => event.clone(),
         HealthEvent::SiblingLimited(_) => shared(now.minus(age)),
+        HealthEvent::SiblingFailed(_) => outage(now.minus(age)),
         HealthEvent::Withheld(_) => withheld(now.minus(age)),
         HealthEvent::Succeeded { .. } => HealthEvent::Succeeded {
             started_at: now.minus(age),
@@ -125,7 +136,11 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
     assert_eq!(step.changed, after != before, "{event:?}");
     let is_failure = matches!(
         event,
-        HealthEvent::Failed { .. } | HealthEvent::SiblingLimited(_) | HealthEvent::Withheld(_)
+        HealthEvent::Failed { .. }
+            | HealthEvent::SiblingLimited(_)
+            | HealthEvent::SiblingFailed(_)
+            | HealthEvent::SiblingFailed(_)
+            | HealthEvent::Withheld(_)
     );
     if is_failure && before.terminal.is_some() {
         assert_eq!(after, before, "a failure overwrote a terminal state");
@@ -150,6 +165,7 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
         HealthEvent::Failed { .. }
         | HealthEvent::LimitedAt { .. }
         | HealthEvent::SiblingLimited(_)
+        | HealthEvent::Withheld(_)
         | HealthEvent::Succeeded { .. }
         | HealthEvent::Counted { .. }
         | HealthEvent::Retried { .. }

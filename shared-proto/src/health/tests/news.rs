@@ -99,13 +99,17 @@ fn an_announcement_ends_a_guess_whoever_brings_it() {
 }
 
 #[test]
-fn an_announced_cooldown_is_extended_only_by_a_newer_attempt() {
+fn an_announced_cooldown_is_extended_by_a_later_end_whoever_brings_it() {
     let announced = fail_at(&ConnectionHealth::default(), T0, hinted(60_000)).state;
     let now = T0.plus(SECOND);
-    let old = apply(&announced, &failed(T0, hinted(90_000)), now);
-    assert_eq!((old.changed, old.outcome), (false, Outcome::Cooling));
-    let new = apply(&announced, &failed(T0.plus(1), hinted(90_000)), now);
-    assert_eq!((new.changed, new.remaining_ms), (true, 90_000));
+    for began in [T0.minus(5_000), T0, T0.plus(1)] {
+        let event = failed(began, hinted(90_000));
+        let longer = apply(&announced, &event, now);
+        assert_eq!((longer.changed, longer.remaining_ms), (true, 90_000));
+        assert_eq!(longer.state.backoff_level, 0);
+        let again = apply(&longer.state, &event, now);
+        assert_eq!((again.changed, again.outcome), (false, Outcome::Cooling));
+    }
     let same = apply(&announced, &failed(T0.plus(1), hinted(60_000)), now);
     assert!(!same.changed, "the same announcement a second later");
     let sooner = apply(&announced, &failed(T0.plus(1), hinted(2_000)), now);

@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::{ENTRIES_MAX, LockoutEvent, MODEL_MAX_BYTES, ModelLockouts, Outcome};
+use super::super::{
+    ENTRIES_MAX, LockoutEvent, LockoutRules, MODEL_MAX_BYTES, ModelLockouts, Outcome,
+};
 use super::{Desk, T0, failure, hinted, rules};
-use crate::failure::{Blame, Cooldown, Failure, HintSource};
+use crate::failure::{Blame, Cooldown, Failure, HintSource, Reason};
 use crate::mirror::record::MAX_RECORD_BYTES;
 
 #[test]
@@ -34,6 +36,57 @@ fn an_announcement_extends_whoever_brings_it() {
         desk.fail_from("m", late, (T0, T0.plus(500))),
         Outcome::Stale
     );
+}
+
+#[test]
+fn a_rule_s_time_holds_whatever_is_announced() {
+    let fixed = Failure {
+        cooldown: Cooldown::Fixed(30_000),
+        ..hinted(429, 50_000, HintSource::Header)
+    };
+    let mut desk = Desk::new(rules("groq", false));
+    desk.fail("m", fixed.clone(), T0);
+    assert_eq!(desk.left("m", T0), Some(30_000));
+    let late = desk.fail_from("m", fixed, (T0, T0.plus(1)));
+    assert_eq!(late, Outcome::Stale);
+}
+
+#[test]
+fn announcements_that_are_not_heeded_extend_nothing() {
+    let deaf = LockoutRules {
+        use_hints: false,
+        ..rules("groq", false)
+    };
+    let mut desk = Desk::new(deaf);
+    desk.fail("m", failure(429), T0);
+    let before = desk.left("m", T0.plus(1));
+    let late = hinted(429, 600_000, HintSource::Header);
+    desk.fail_from("m", late, (T0, T0.plus(1)));
+    assert_eq!(desk.left("m", T0.plus(1)), before);
+}
+
+#[test]
+fn words_of_locks() {
+    let table = [
+        (402, Reason::QuotaExhausted, "credits"),
+        (403, Reason::AuthError, "forbidden"),
+        (404, Reason::Unknown, "not_found"),
+        (410, Reason::NotFound, "not_found"),
+        (429, Reason::QuotaExhausted, "quota_exhausted"),
+        (429, Reason::RateLimitExceeded, "rate_limit_exceeded"),
+        (500, Reason::Unknown, "server_error"),
+        (529, Reason::ModelCapacity, "model_capacity"),
+        (400, Reason::ModelCapacity, "model_capacity"),
+    ];
+    for (status, reason, word) in table {
+        let mut desk = Desk::new(rules("groq", false));
+        let failure = Failure {
+            reason,
+            ..failure(status)
+        };
+        desk.fail("m", failure, T0);
+        assert_eq!(desk.only().1.word(), word, "{status} {reason:?}");
+    }
 }
 
 #[test]
