@@ -6,10 +6,12 @@
 //! | [`ready`] | which connection of a provider is tried first |
 //! | [`exclusion`] | why a target is not tried |
 //! | [`refusal`] | the answer when every target was excluded or failed |
+//! | [`told`] | of which of several failures that answer tells |
 
 pub mod exclusion;
 pub mod ready;
 pub mod refusal;
+pub mod told;
 #[cfg(test)]
 mod tests;
 
