@@ -66,7 +66,10 @@ impl Observer {
         log::request(&record);
         if record.nobody_left && record.outcome == Outcome::Error {
             let model = record.model.as_deref().unwrap_or_default();
-            if self.nobody_left.due(model, record.at.plus(record.duration_ms)) {
+            if self
+                .nobody_left
+                .due(model, record.at.plus(record.duration_ms))
+            {
                 log::nobody_left(&record);
             }
         }

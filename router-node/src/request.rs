@@ -201,6 +201,7 @@ async fn walk(
         match attempt(call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
+                picker.note_before(after.candidate(), request.worker.now(), trace);
                 return Ok((success, after));
             }
             Err(failed) => {

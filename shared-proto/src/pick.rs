@@ -11,9 +11,9 @@
 pub mod exclusion;
 pub mod ready;
 pub mod refusal;
-pub mod told;
 #[cfg(test)]
 mod tests;
+pub mod told;
 
 use crate::config::{StrategyName, Target};
 

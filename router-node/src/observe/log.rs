@@ -176,7 +176,10 @@ pub(super) fn nobody_left(record: &Record) {
 
 /// Why its attempts failed, each reason once.
 fn failed(record: &Record) -> Option<String> {
-    let failures = record.attempts.iter().filter_map(|one| one.failure.as_ref());
+    let failures = record
+        .attempts
+        .iter()
+        .filter_map(|one| one.failure.as_ref());
     let reasons: BTreeSet<&str> = failures.map(|failure| failure.reason.as_str()).collect();
     (!reasons.is_empty()).then(|| reasons.into_iter().collect::<Vec<_>>().join(","))
 }

@@ -69,9 +69,7 @@ impl Refusal<'_> {
         error.provider = attempt.map(|attempt| attempt.provider.as_str().to_owned());
         if tally.is_over() {
             // Client libraries would ask again for what only an operator ends.
-            error
-                .headers
-                .push(("x-should-retry", "false".to_owned()));
+            error.headers.push(("x-should-retry", "false".to_owned()));
         }
         (error, place)
     }

@@ -189,8 +189,7 @@ impl Events {
                 report(owner, event).await?.durable
             },
         );
-        let Ok((health, lockout, breaker, gate)) =
-            tokio::time::timeout(OWNER_DEADLINE, told).await
+        let Ok((health, lockout, breaker, gate)) = tokio::time::timeout(OWNER_DEADLINE, told).await
         else {
             return Written::default();
         };

@@ -7,6 +7,9 @@ use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 /// Rest of a model whose free tier is spent, ms.
 const MODEL_FREE_TIER_MS: u64 = 86_400_000;
 
+/// The rule of machines in front of the provider.
+pub(super) const EDGE_REFUSAL: &str = "edge-refusal";
+
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 402 {
@@ -53,7 +56,7 @@ pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
     let refused = case.status == 403
         && (case.facts.edge_refusal || case.text().starts_with("error code: 10"));
     (challenged || page || refused).then(|| {
-        Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
+        Verdict::new(EDGE_REFUSAL, Reason::AuthError, Blame::Provider)
             .typed(ErrorType::FingerprintRejection)
             .resting(Cooldown::None)
     })

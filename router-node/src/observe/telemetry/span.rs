@@ -241,7 +241,10 @@ fn error_type(record: &Record) -> Option<String> {
         return Some("stream_failed".to_owned());
     }
     let code = &record.error.as_ref()?.code;
-    let mut failures = record.attempts.iter().filter_map(|one| one.failure.as_ref());
+    let mut failures = record
+        .attempts
+        .iter()
+        .filter_map(|one| one.failure.as_ref());
     let foreign = failures.rfind(|failure| failure.upstream_code.as_ref() == Some(code));
     Some(foreign.map_or_else(
         || code.clone(),

@@ -80,7 +80,9 @@ impl Tally {
         let other = self.total.saturating_sub(known);
         let causes = causes.into_iter().chain([(other, "not available")]);
         let named = causes.filter(|(count, _)| *count > 0);
-        let named: Vec<String> = named.map(|(count, what)| format!("{count} {what}")).collect();
+        let named: Vec<String> = named
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
         let noun = match (self.combo, self.total) {
             (false, 1) => "connection",
             (false, _) => "connections",
