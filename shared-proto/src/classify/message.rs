@@ -249,12 +249,8 @@ impl Clean {
             return;
         }
         // `name=value`, `name: value`, `"name": "value"`, `a=b&name=value`
-        let begins = if next == Next::Separator { "" } else { word };
-        let at = if next == Next::Separator {
-            word.starts_with(['=', ':']).then_some(0)
-        } else {
-            secret_named(begins)
-        };
+        let follows = next == Next::Separator && word.starts_with(['=', ':']);
+        let at = if follows { Some(0) } else { secret_named(word) };
         match at {
             Some(at) => {
                 let (name, rest) = word.split_at_checked(at).unwrap_or((word, ""));
@@ -262,7 +258,7 @@ impl Clean {
                 let separator = rest.strip_suffix(value).unwrap_or(rest);
                 self.push_plain(name, separator);
                 if value.is_empty() {
-                    let certain = separator.contains('=') || next == Next::Separator;
+                    let certain = separator.contains('=') || follows;
                     self.next = Next::Secret { certain };
                 } else {
                     self.text.push_str(HIDDEN);

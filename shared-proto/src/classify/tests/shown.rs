@@ -118,11 +118,12 @@ fn what_a_secret_is_called_hides_it() {
         ("api_key=hunter2 is wrong", "api_key=[redacted] is wrong"),
         ("apiKey: hunter, please", "apiKey: [redacted], please"),
         ("password=hunter", "password=[redacted]"),
+        ("token password=hunter", "token password=[redacted]"),
         ("db_password = hunter now", "db_password = [redacted] now"),
         ("token: hunter.", "token: [redacted]."),
         (
-            r#"{"secret": "hunter"} failed"#,
-            r#"{"secret": "[redacted]"} failed"#,
+            r#"failed with {"secret": "hunter"}"#,
+            r#"failed with {"secret": "[redacted]"}"#,
         ),
         ("'client-secret'='hunter'", "'client-secret'='[redacted]'"),
         (
