@@ -21,13 +21,13 @@ pub(crate) use journal::{ById, Journal, Newest, Shelf};
 pub(crate) use leases::LeaseMetrics;
 pub(crate) use log::init as init_log;
 pub(crate) use metrics::{Metrics, ReloadLabels, StateLabels};
-pub(crate) use seldom::Seldom;
+pub(crate) use seldom::{Seldom, SeldomEach};
 pub(crate) use slots::{PinMetrics, SlotMetrics};
 pub(crate) use telemetry::Spans;
 pub(crate) use telemetry::{AttemptSpan, RequestSpan, Telemetry};
 pub(crate) use tokens::TokenMetrics;
 
-use crate::request::trace::Record;
+use crate::request::trace::{Outcome, Record};
 
 /// Takes in what each request's trace ends with.
 pub(crate) struct Observer {
@@ -35,6 +35,8 @@ pub(crate) struct Observer {
     pub(crate) journal: Journal,
     /// How requests are traced, where they are.
     pub(crate) spans: Option<Spans>,
+    /// When it was last said that nobody is left for a model.
+    nobody_left: SeldomEach,
 }
 
 impl Observer {
@@ -44,6 +46,7 @@ impl Observer {
             metrics: Metrics::new(),
             journal: Journal::new(),
             spans,
+            nobody_left: SeldomEach::default(),
         }
     }
 
@@ -61,6 +64,15 @@ impl Observer {
         }
         log::failures(&record);
         log::request(&record);
+        if record.nobody_left && record.outcome == Outcome::Error {
+            let model = record.model.as_deref().unwrap_or_default();
+            if self
+                .nobody_left
+                .due(model, record.at.plus(record.duration_ms))
+            {
+                log::nobody_left(&record);
+            }
+        }
         self.journal.push(record);
     }
 }

@@ -108,11 +108,17 @@ struct Refused {
     error: ClientError,
     /// The last failed attempt.
     last: Option<Failed>,
+    /// Which attempt's failure it tells of.
+    told: Option<usize>,
 }
 
 impl From<ClientError> for Refused {
     fn from(error: ClientError) -> Self {
-        Self { error, last: None }
+        Self {
+            error,
+            last: None,
+            told: None,
+        }
     }
 }
 
@@ -129,6 +135,7 @@ async fn search(
         Ok(found) => return Ok(found),
         Err(refused) => refused,
     };
+    trace.edit(|record| record.told = refused.told);
     let Some(rescue) = emergency::rescue(request, call.asked(), &refused, trace) else {
         return Err(refused.error);
     };
@@ -198,6 +205,7 @@ async fn walk(
         match attempt(call, request, &mut leased, &mut after, trace).await? {
             Ok(success) => {
                 durable.settle().await;
+                picker.note_before(after.candidate(), request.worker.now(), trace);
                 return Ok((success, after));
             }
             Err(failed) => {
@@ -222,8 +230,10 @@ async fn walk(
         last: last.as_ref(),
         now: request.worker.now(),
     };
-    let error = refusal.answer(trace);
-    Err(Refused { error, last })
+    let (error, told) = refusal.answer(trace);
+    let nobody_left = last.as_ref().is_none_or(|failed| failed.failure.fallback);
+    trace.edit(|record| record.nobody_left |= nobody_left);
+    Err(Refused { error, last, told })
 }
 
 /// Where the request may go: by its lease, if it needs one, and its model.
@@ -263,6 +273,7 @@ async fn attempt(
         after.presents(credential.key);
         let ride = repeats.ride();
         after.on_the_lane(ride.as_ref().is_some_and(|ride| ride.on.is_some()));
+        after.calls(trace);
         let shown = (credential.header.as_ref(), ride.as_ref());
         let lost = after.lost();
         let calling = async {

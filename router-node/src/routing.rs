@@ -200,6 +200,8 @@ pub(crate) struct ProviderSlot {
     pub(crate) tools: Arc<ToolsCell>,
     /// Every connection, in configuration order.
     pub(crate) all: Vec<Arc<Slot>>,
+    /// The same by priority, those of one priority in configuration order.
+    pub(crate) by_priority: Vec<Arc<Slot>>,
     /// The same by name.
     by_id: HashMap<ConnectionId, Arc<Slot>>,
     /// Those that do not name the models they serve one by one.

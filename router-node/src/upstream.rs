@@ -36,6 +36,10 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(55);
 /// Clients of one worker; past it the pools are dropped and built anew.
 const MAX_CLIENTS: usize = 1024;
 
+/// How hyper calls an answer's head of more bytes or headers than it takes; a
+/// client is given no other sign.
+const HEAD_TOO_LARGE: &str = "head is too large";
+
 /// A client and how its connections are made.
 struct Pool {
     client: Client<Connector, Body>,
@@ -172,17 +176,26 @@ fn stale(error: &hyper_util::client::legacy::Error) -> bool {
 
 /// Whether an answer came that is none of HTTP.
 fn is_unreadable(error: &hyper_util::client::legacy::Error) -> bool {
+    unreadable(error).is_some()
+}
+
+/// What is wrong with an answer's head that came, if that is what failed.
+fn unreadable(error: &hyper_util::client::legacy::Error) -> Option<SendError> {
     let mut source: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(cause) = source {
-        let unreadable = cause
-            .downcast_ref::<hyper::Error>()
-            .is_some_and(hyper::Error::is_parse);
-        if unreadable {
-            return true;
+        if let Some(error) = cause.downcast_ref::<hyper::Error>() {
+            if error.is_parse() {
+                let too_large = error.to_string().contains(HEAD_TOO_LARGE);
+                return Some(if too_large {
+                    SendError::HeadTooLarge
+                } else {
+                    SendError::NotHttp
+                });
+            }
         }
         source = cause.source();
     }
-    false
+    None
 }
 
 impl Pool {
@@ -283,12 +296,16 @@ pub(crate) enum SendError {
     Stale,
     /// The connection broke before the response's head.
     Reset,
+    /// The head is larger than is taken.
+    HeadTooLarge,
+    /// What came is no HTTP.
+    NotHttp,
 }
 
 /// Tells what a client error was.
 fn send_error(error: &hyper_util::client::legacy::Error) -> SendError {
     if !error.is_connect() {
-        return SendError::Reset;
+        return unreadable(error).unwrap_or(SendError::Reset);
     }
     let mut source: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(cause) = source {

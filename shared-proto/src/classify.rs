@@ -88,7 +88,8 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
     let request = (error.asked, error.model);
     let echo = Echo::new(&document.text, request, &facts);
     let told = error.answer.status;
-    let sent = if error.in_stream || told < 400 {
+    // A redirect or an upgrade is no error told inside a success.
+    let sent = if error.in_stream || (200..300).contains(&told) {
         status::stands_for(&signs, &facts, &echo)
     } else {
         told
@@ -135,10 +136,19 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
+    let to = hint::headers::get(error.answer.headers, "location");
     let message = match &behind {
-        Some((raw, inner, _)) if inner.message.is_some() => message::compose(status, raw, inner),
-        Some(_) | None => message::compose(status, &document, &facts),
+        Some((raw, inner, _)) if inner.message.is_some() => {
+            message::compose(status, raw, inner, to)
+        }
+        Some(_) | None => message::compose(status, &document, &facts, to),
     };
+    let message =
+        if verdict.rule == account::EDGE_REFUSAL && message == message::unexplained(status) {
+            message::blocked(status)
+        } else {
+            message
+        };
     let failure = failure(&case, &verdict, announced, message);
     Failure {
         client_retry_after_ms: failure

@@ -141,6 +141,29 @@ pub enum ErrorType {
     QuotaPreflight,
 }
 
+impl ErrorType {
+    /// The word used in JSON, logs and spans.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate_limited",
+            Self::Unauthorized => "unauthorized",
+            Self::AccountDeactivated => "account_deactivated",
+            Self::Forbidden => "forbidden",
+            Self::ServerError => "server_error",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::ProjectRouteError => "project_route_error",
+            Self::ContextOverflow => "context_overflow",
+            Self::OauthInvalidToken => "oauth_invalid_token",
+            Self::EmptyContent => "empty_content",
+            Self::ModelNotFound => "model_not_found",
+            Self::FingerprintRejection => "fingerprint_rejection",
+            Self::GeoBlocked => "geo_blocked",
+            Self::RequestRejected => "request_rejected",
+            Self::QuotaPreflight => "quota_preflight",
+        }
+    }
+}
+
 /// Why a connection is out of use until an operator or new credentials bring it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

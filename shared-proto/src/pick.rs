@@ -6,12 +6,14 @@
 //! | [`ready`] | which connection of a provider is tried first |
 //! | [`exclusion`] | why a target is not tried |
 //! | [`refusal`] | the answer when every target was excluded or failed |
+//! | [`told`] | of which of several failures that answer tells |
 
 pub mod exclusion;
 pub mod ready;
 pub mod refusal;
 #[cfg(test)]
 mod tests;
+pub mod told;
 
 use crate::config::{StrategyName, Target};
 

@@ -120,7 +120,7 @@ async fn when_all_are_terminal_no_waiting_is_suggested() {
         "the client's key is fine: {}",
         first.text()
     );
-    let second = ask_for(&node, "single/m").await.expect_status(503);
+    let second = ask_for(&node, "single/m").await.expect_status(404);
     assert_eq!(second.retry_after(), None);
     assert_eq!(upstream.count("single-a"), 1);
     let a = node.connection("chat-a").await;

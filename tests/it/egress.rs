@@ -104,7 +104,7 @@ async fn a_limit_rests_all_that_leave_by_the_address() {
 
     let trace = node.trace(&answer).await;
     let attempt = &trace["attempts"][0];
-    assert_eq!(attempt["failure"]["blame"], "egress_ip");
+    assert_eq!(attempt["failure"]["scope"], "egress_ip");
     assert_eq!(attempt["shared"]["egressIp"], ADDRESS);
     assert_eq!(attempt["shared"]["siblings"], json!(["b", "c"]));
     assert_eq!(attempt["shared"]["until"], attempt["cooledUntil"]);

@@ -47,11 +47,11 @@ impl Story {
         };
         let hint = failure["hint"].as_object().map(|hint| {
             assert!(hint["field"].is_string(), "{attempt}");
-            (text(&hint["source"]), hint["wait_ms"].as_u64().unwrap())
+            (text(&hint["source"]), hint["waitMs"].as_u64().unwrap())
         });
         Self {
             reason: text(&attempt["reason"]),
-            scope: text(&failure["blame"]),
+            scope: text(&failure["scope"]),
             rule: text(&failure["rule"]),
             hint,
             until: attempt["cooledUntil"].as_str().map(str::to_owned),

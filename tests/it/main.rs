@@ -107,6 +107,7 @@ mod telemetry;
 mod tokens_cluster;
 mod tokens_refresh;
 mod tokens_stored;
+mod told;
 mod tool_limit;
 mod traces;
 mod usage_wall;

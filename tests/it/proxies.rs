@@ -226,7 +226,7 @@ async fn expect_b_serves(node: &Node, upstream: &Upstream, what: &str) {
     let trace = node.trace(&answer).await;
     let attempt = &trace["attempts"][0];
     assert_eq!(attempt["connection"], "a", "{what}: {trace}");
-    assert_eq!(attempt["failure"]["blame"], "connection", "{what}: {trace}");
+    assert_eq!(attempt["failure"]["scope"], "connection", "{what}: {trace}");
     let b = node.connection("b").await;
     assert_eq!(b["connectionStatus"], "healthy", "{what}: {b}");
 }

@@ -163,7 +163,7 @@ async fn run(entry: &Entry) -> Misses {
 /// What is left alone, and until when.
 async fn state(entry: &Entry, node: &Node, attempt: &Value, misses: &mut Misses) {
     let failure = &attempt["failure"];
-    let blame = failure["blame"].as_str().unwrap_or("nobody");
+    let blame = failure["scope"].as_str().unwrap_or("nobody");
     let scope = match blame {
         "egress_ip" => "provider",
         "protocol_quirk" | "router" | "client" => "request",

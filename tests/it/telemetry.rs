@@ -223,7 +223,7 @@ async fn every_way_to_end_is_told() {
         .unwrap();
     assert!(!server.is_error() && !attempt.is_error());
     server.expect_attribute("omniroute.outcome", Some(&json!("client_gone")));
-    attempt.expect_attribute("omniroute.outcome", Some(&json!("cancelled")));
+    attempt.expect_attribute("omniroute.outcome", Some(&json!("client_gone")));
 
     // An upstream's own code is told to the client, and to nobody else.
     let own = json!({"error": {"message": "no", "code": "their-own-code"}});

@@ -38,6 +38,11 @@ impl Stop {
         *self.0.borrow() != Phase::Serving
     }
 
+    /// Whether what is under way has to end now.
+    pub(crate) fn is_cutting(&self) -> bool {
+        *self.0.borrow() == Phase::Cutting
+    }
+
     /// Resolves when what is under way has to end.
     pub(crate) fn cut(&self) -> impl Future<Output = ()> + use<> {
         let mut phase = self.0.subscribe();

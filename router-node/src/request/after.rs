@@ -20,8 +20,8 @@ use super::dispatch::{Failed, Whole};
 use super::pick::Candidate;
 use super::refuse;
 use super::siblings;
-use super::trace::{Attempt, Outcome, Trace, millis};
-use super::transition::{self, Durable, Events};
+use super::trace::{Attempt, Judged, Outcome, Trace, millis};
+use super::transition::{self, Durable, Events, Written};
 use crate::http::reply::ClientError;
 use crate::lease::passage::Passage;
 use crate::observe::AttemptSpan;
@@ -154,10 +154,10 @@ impl After {
             outcome: "failed",
             status: refused.status,
             reason: Some(refused.failure.reason),
-            failure: Some(refused.failure.clone()),
+            failure: Some(refused.failure.clone().into()),
             ..self.attempt()
         };
-        trace.edit(|record| record.attempts.push(attempt));
+        trace.attempted(attempt);
         self.began = now;
         self.started = Instant::now();
     }
@@ -178,7 +178,12 @@ impl After {
             outcome: "cancelled",
             ..self.attempt()
         };
-        trace.edit(|record| record.attempts.push(attempt));
+        trace.attempted(attempt);
+    }
+
+    /// Its call goes out now: a request that ends meanwhile has made it.
+    pub(crate) fn calls(&self, trace: &mut Trace) {
+        trace.calls(self.attempt());
     }
 
     /// The trace goes with the answer from here on.
@@ -220,7 +225,8 @@ impl After {
         self.settled = true;
         let failure = &failed.failure;
         let events = self.events(failure, next_is_same_provider);
-        events.tell(&self.candidate, durable).await;
+        let written = events.tell(&self.candidate, durable).await;
+        note_end(&self.candidate, failed.status, failure, &written);
         let slot = &self.candidate.slot;
         let Admitted {
             routing, worker, ..
@@ -231,13 +237,13 @@ impl After {
             outcome: "failed",
             status: failed.status,
             reason: Some(failure.reason),
-            failure: Some(failure.clone()),
+            failure: Some(Judged::new(failure.clone(), written.rest)),
             cooled_until: until,
             shared,
             ..self.attempt()
         };
         self.end_span(&attempt);
-        trace.edit(|record| record.attempts.push(attempt));
+        trace.attempted(attempt);
     }
 
     /// A live test was answered: the connection is well, and so is the model.
@@ -249,10 +255,8 @@ impl After {
             ..self.attempt()
         };
         self.end_span(&attempt);
-        trace.edit(|record| {
-            record.attempts.push(attempt);
-            record.status = Some(status);
-        });
+        trace.attempted(attempt);
+        trace.edit(|record| record.status = Some(status));
         let events = Events::passed(&self.candidate, self.began, self.key);
         events.tell(&self.candidate, durable).await;
     }
@@ -281,7 +285,7 @@ impl After {
 
     /// The stream is cut short, which is not the upstream's fault.
     pub(crate) fn stream_cut(&mut self, error: &ClientError) {
-        self.cancelled();
+        self.cancelled("cancelled");
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| record.error = Some(error.into()));
             trace.finish(Outcome::StreamFailed);
@@ -289,19 +293,19 @@ impl After {
     }
 
     /// The attempt ends without a verdict: a claimed probe is given back.
-    fn cancelled(&mut self) {
+    fn cancelled(&mut self, outcome: &'static str) {
         self.settled = true;
         let release = self
             .probe
             .map(|generation| shared_proto::breaker::BreakerEvent::ReleaseProbe { generation });
         transition::tell_breaker(&self.candidate, release);
         let attempt = Attempt {
-            outcome: "cancelled",
+            outcome,
             ..self.attempt()
         };
         self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
-            trace.edit(|record| record.attempts.push(attempt));
+            trace.attempted(attempt);
         }
     }
 
@@ -318,12 +322,27 @@ impl After {
         };
         self.end_span(&attempt);
         if let Some(trace) = &mut self.trace {
-            trace.edit(|record| {
-                record.attempts.push(attempt);
-                record.status = Some(status);
-            });
+            trace.attempted(attempt);
+            trace.edit(|record| record.status = Some(status));
         }
     }
+}
+
+/// The one line about a connection that only somebody's act brings back: owners
+/// say that it became so to one reporter.
+fn note_end(candidate: &Candidate, status: Option<u16>, failure: &Failure, written: &Written) {
+    let Some(terminal) = written.terminal else {
+        return;
+    };
+    tracing::warn!(
+        connection = candidate.slot.connection.id.as_str(),
+        provider = candidate.slot.provider.id.as_str(),
+        status,
+        terminal = terminal.as_str(),
+        reason = failure.reason.as_str(),
+        rule = failure.rule.as_str(),
+        "a connection is out of use until an operator or new credentials bring it back"
+    );
 }
 
 /// Until when rests what a failure was charged to, if it does.
@@ -340,8 +359,13 @@ impl Drop for After {
     fn drop(&mut self) {
         if !self.settled {
             // The client went away, or the node stops: the upstream call is
-            // dropped with us.
-            self.cancelled();
+            // dropped with us. Before the commit point the trace notes it itself.
+            let stops = self.request.worker.node.stop.is_cutting();
+            self.cancelled(if stops {
+                "cancelled"
+            } else {
+                Outcome::ClientGone.as_str()
+            });
         }
     }
 }

@@ -2,6 +2,7 @@
 //! different under a lease is in [`leased`], full connections are in [`aside`].
 
 mod aside;
+mod before;
 mod leased;
 
 use std::sync::Arc;
@@ -28,6 +29,9 @@ const MAX_EXPLAINED: usize = 64;
 
 /// Why something rests that nobody refused.
 const PREFLIGHT: &str = "quota_preflight";
+
+/// A reason, its end, and a detail.
+type WhyOut = (ExclusionReason, Option<Millis>, Option<&'static str>);
 
 /// What the plan tries next.
 pub(crate) enum Pick {
@@ -68,6 +72,8 @@ pub(crate) struct Picker<'a> {
     of_provider: Vec<(Arc<Slot>, Failure)>,
     /// When the first of the cooling connections comes back.
     earliest: Option<Millis>,
+    /// Where the connection stood that was picked last, before it was used.
+    picked: Option<(ConnectionId, (u32, u64))>,
 }
 
 impl<'a> Picker<'a> {
@@ -88,6 +94,7 @@ impl<'a> Picker<'a> {
             skipped: Vec::new(),
             of_provider: Vec::new(),
             earliest: None,
+            picked: None,
         }
     }
 
@@ -168,6 +175,7 @@ impl<'a> Picker<'a> {
                 if let Admission::Reject { retry_after_ms } = admission {
                     trace.exclude(circuit_open(target, now, retry_after_ms));
                 } else if let Some(slot) = self.connection(target, now, trace) {
+                    self.picked = Some((slot.connection.id.clone(), slot.order()));
                     let candidate = Candidate {
                         target: self.at,
                         slot,
@@ -273,6 +281,35 @@ impl<'a> Picker<'a> {
             .is_none_or(|allowed| allowed.contains(&slot.connection.id))
     }
 
+    /// Why the connection is not used for the target, until when, and more on that.
+    fn why_out(&self, target: &Target, slot: &Slot, now: Millis) -> WhyOut {
+        if let Some(set_aside) = self.set_aside(slot, now) {
+            return (ExclusionReason::Unavailable, None, Some(set_aside));
+        }
+        match slot.cell.eligible(now) {
+            Err(Blocked::Cooling { until }) => {
+                let detail = slot.cell.health().preflight.as_ref().map(|_| PREFLIGHT);
+                (ExclusionReason::ConnectionCooldown, Some(until), detail)
+            }
+            Err(Blocked::Terminal(terminal)) => {
+                (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
+            }
+            Ok(()) => match slot.lock(&target.model, now) {
+                Some((until, withheld)) => {
+                    let detail = withheld.then_some(PREFLIGHT);
+                    (ExclusionReason::ModelLockout, Some(until), detail)
+                }
+                None => match self.gated(target, slot, now) {
+                    Some(until) => (ExclusionReason::ProviderCooldown, Some(until), None),
+                    None if self.would_fail_alike(slot) => {
+                        (ExclusionReason::Unavailable, None, Some("provider_failed"))
+                    }
+                    None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
+                },
+            },
+        }
+    }
+
     fn explain<'s>(
         &mut self,
         target: &Target,
@@ -282,30 +319,7 @@ impl<'a> Picker<'a> {
     ) {
         let mut explained = 0_usize;
         for slot in slots {
-            let set_aside = self.set_aside(slot, now);
-            let (reason, until, detail) = match slot.cell.eligible(now) {
-                _ if set_aside.is_some() => (ExclusionReason::Unavailable, None, set_aside),
-                Err(Blocked::Cooling { until }) => {
-                    let detail = slot.cell.health().preflight.as_ref().map(|_| PREFLIGHT);
-                    (ExclusionReason::ConnectionCooldown, Some(until), detail)
-                }
-                Err(Blocked::Terminal(terminal)) => {
-                    (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
-                }
-                Ok(()) => match slot.lock(&target.model, now) {
-                    Some((until, withheld)) => {
-                        let detail = withheld.then_some(PREFLIGHT);
-                        (ExclusionReason::ModelLockout, Some(until), detail)
-                    }
-                    None => match self.gated(target, slot, now) {
-                        Some(until) => (ExclusionReason::ProviderCooldown, Some(until), None),
-                        None if self.would_fail_alike(slot) => {
-                            (ExclusionReason::Unavailable, None, Some("provider_failed"))
-                        }
-                        None => (ExclusionReason::Unavailable, None, Some("not_allowed")),
-                    },
-                },
-            };
+            let (reason, until, detail) = self.why_out(target, slot, now);
             if let Some(until) = until {
                 self.earliest = Some(self.earliest.map_or(until, |known| known.min(until)));
             }

@@ -1,21 +1,27 @@
 //! What a client is told when nobody could serve: from failures, exclusions
 //! and waits to one [`ClientError`].
 
+mod tally;
+mod told;
+
 use serde_json::Value;
 use shared_proto::clock::Millis;
-use shared_proto::failure::{Blame, ErrorType, Failure, Reason};
+use shared_proto::failure::{ErrorType, Failure, Reason};
 use shared_proto::health::Blocked;
 use shared_proto::pick::refusal::{Explanation, ListedTarget, Pool, TerminalReason};
+use shared_proto::pick::told::{Class, told as told_of};
 use shared_proto::pick::{self, Exclusion, ExclusionReason};
 use shared_proto::protocol::Protocol;
 use shared_proto::rotation::Ruling;
 
 use super::Admitted;
 use super::dispatch::Failed;
-use super::pick::Candidate;
 use super::resolve::Targets;
-use super::trace::{Excluded, Trace};
+use super::trace::{Excluded, Record, Trace};
 use crate::http::reply::ClientError;
+use tally::Tally;
+pub(crate) use told::in_stream;
+use told::tell;
 
 /// Everything a refusal is made of.
 pub(crate) struct Refusal<'a> {
@@ -27,10 +33,11 @@ pub(crate) struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// The answer.
-    pub(crate) fn answer(&self, trace: &Trace) -> ClientError {
+    /// The answer, and which attempt it tells of.
+    pub(crate) fn answer(&self, trace: &Trace) -> (ClientError, Option<usize>) {
         let Some(record) = trace.record() else {
-            return ClientError::new(500, "internal_error", "the request's trace is gone");
+            let gone = ClientError::new(500, "internal_error", "the request's trace is gone");
+            return (gone, None);
         };
         let attempts: Vec<ListedTarget> = record
             .attempts
@@ -45,10 +52,52 @@ impl Refusal<'_> {
             attempts: &attempts,
             exclusions: &exclusions,
         };
-        match self.last {
-            Some(failed) => self.after_attempts(failed, pool, trace),
-            None => self.without_attempt(pool, &record.excluded),
+        let Some(last) = self.last else {
+            return (self.without_attempt(pool, &record.excluded), None);
+        };
+        let failures = record.attempts.iter().enumerate();
+        let failures =
+            failures.filter_map(|(n, attempt)| Some((n, attempt.failure.as_ref()?.failure())));
+        let place = told_of(failures);
+        let attempt = place.and_then(|place| record.attempts.get(place));
+        let failure = attempt.and_then(|attempt| attempt.failure.as_ref());
+        let failure = failure.map_or(&last.failure, |failure| failure.failure());
+        let tally = Tally::of(self);
+        if self.is_over(failure, &tally) {
+            return (self.all_over(pool, record), place);
         }
+        let mut error = self.after_attempts(failure, pool, trace);
+        error.provider = attempt.map(|attempt| attempt.provider.as_str().to_owned());
+        if tally.is_over() {
+            // Client libraries would ask again for what only an operator ends.
+            error.headers.push(("x-should-retry", "false".to_owned()));
+        }
+        (error, place)
+    }
+
+    /// Whether a plain model has no connection left that time brings back, as the
+    /// next request would find it. What the only one of a model said is passed on.
+    fn is_over(&self, failure: &Failure, tally: &Tally) -> bool {
+        let plain = !self.targets.combo && self.request.lease.is_none();
+        plain && tally.is_over() && tally.several() && Class::of(failure) == Class::Account
+    }
+
+    /// The last connection ended with this very request, which is told as every
+    /// one after it.
+    fn all_over(&self, pool: Pool<'_>, record: &Record) -> ClientError {
+        let lasting: Vec<Exclusion> = pool.exclusions.to_vec();
+        let exclusions: Vec<Exclusion> = lasting
+            .into_iter()
+            .filter(|exclusion| !exclusion.reason.is_timer())
+            .collect();
+        let pool = Pool {
+            exclusions: &exclusions,
+            ..pool
+        };
+        let mut error = self.without_attempt(pool, &[]);
+        let attempts = record.attempts.len().to_string();
+        error.headers.push(("x-omniroute-attempts", attempts));
+        error
     }
 
     fn exclusion(&self, excluded: &Excluded) -> Exclusion {
@@ -123,15 +172,6 @@ impl Refusal<'_> {
                     self.quota_headers(&mut error, reason);
                 }
             }
-            (ExclusionReason::Unavailable, Some(id)) => {
-                let slot = self.request.routing.slots.get(id);
-                let terminal = slot.and_then(|slot| slot.cell.health().terminal);
-                if let Some(terminal) = terminal {
-                    error.status = 503;
-                    error.kind = None;
-                    format!("connection_{}", terminal.kind.as_str()).clone_into(&mut error.code);
-                }
-            }
             _ => {}
         }
         error
@@ -164,43 +204,40 @@ impl Refusal<'_> {
 
     fn words(&self, excluded: &[Excluded]) -> String {
         let model = super::resolve::shown(&self.request.facts.model);
-        let mut reasons: Vec<&str> = excluded.iter().map(|e| e.reason.as_str()).collect();
-        reasons.sort_unstable();
-        reasons.dedup();
-        let providers = {
-            let mut names: Vec<&str> = excluded.iter().map(|e| e.provider.as_str()).collect();
-            names.sort_unstable();
-            names.dedup();
-            names.truncate(8);
-            names.join(", ")
-        };
-        if excluded.is_empty() {
-            return format!("no connection can serve `{model}` now");
+        let mut providers: Vec<&str> = self
+            .targets
+            .list
+            .iter()
+            .map(|target| target.provider.provider.id.as_str())
+            .collect();
+        providers.sort_unstable();
+        providers.dedup();
+        providers.truncate(8);
+        let counted = Tally::of(self).words(&providers.join(", "));
+        match counted {
+            Some(counted) => format!("no connection can serve `{model}` now: {counted}"),
+            None if excluded.is_empty() => format!("no connection can serve `{model}` now"),
+            None => format!("no connection can serve `{model}` now: none of them may be used"),
         }
-        format!(
-            "no connection can serve `{model}` now: {} candidate(s) of {providers} are out ({})",
-            excluded.len(),
-            reasons.join(", ")
-        )
     }
 
-    /// At least one call was made: the last failure says what the client hears.
-    fn after_attempts(&self, failed: &Failed, pool: Pool<'_>, trace: &Trace) -> ClientError {
-        let failure = &failed.failure;
+    /// At least one call was made: this failure says what the client hears.
+    fn after_attempts(&self, failure: &Failure, pool: Pool<'_>, trace: &Trace) -> ClientError {
         let mut error = tell(failure, self.request.protocol);
         error
             .headers
             .push(("x-omniroute-attempts", trace.attempts().to_string()));
         let record = trace.record();
         let attempts = record.map_or(&[][..], |record| &record.attempts);
-        error.provider = attempts.last().map(|a| a.provider.as_str().to_owned());
         let rotation = attempts.last().and_then(|attempt| attempt.rotation);
         let ruling = rotation.map(|gated| gated.ruling);
-        if let (Some(Ruling::Turned), Some(own)) = (ruling, &failure.upstream_code) {
+        let own = failure.upstream_code.as_ref();
+        if let (Some(Ruling::Turned), Some(own)) = (ruling, own.filter(|own| told::is_fit(own))) {
             // That others were asked makes no other refusal of it.
             error.code.clone_from(own);
         }
         let all_limited = attempts.len() > 1
+            && is_limit(failure)
             && attempts.iter().all(|attempt| {
                 attempt
                     .failure
@@ -264,6 +301,20 @@ impl Refusal<'_> {
     }
 }
 
+/// Whether a failure says that there is too much of what others may do again.
+fn is_limit(failure: &Failure) -> bool {
+    let of_model = failure.error_type == Some(ErrorType::ModelNotFound);
+    let limit = match failure.reason {
+        Reason::RateLimitExceeded | Reason::QuotaExhausted | Reason::ModelCapacity => true,
+        Reason::ServerError
+        | Reason::AuthError
+        | Reason::NotFound
+        | Reason::ServiceNotRunning
+        | Reason::Unknown => false,
+    };
+    limit && !of_model && !matches!(Class::of(failure), Class::Request | Class::Final)
+}
+
 fn explain(error: &mut ClientError, explanation: &Explanation) {
     if let Ok(value) = serde_json::to_value(&explanation.diagnostics) {
         error.extra.insert("diagnostics".to_owned(), value);
@@ -285,69 +336,4 @@ pub(crate) fn shutting_down() -> ClientError {
             "this node is stopping; try again",
         )
     }
-}
-
-/// A failure in the client's protocol: which status and code stand for it.
-pub(crate) fn tell(failure: &Failure, protocol: Protocol) -> ClientError {
-    let messages = protocol == Protocol::Messages;
-    let (status, code): (u16, &str) = match (failure.error_type, failure.reason) {
-        (Some(ErrorType::ContextOverflow), _) => (400, "context_length_exceeded"),
-        (Some(ErrorType::ModelNotFound), _) | (_, Reason::NotFound) => (404, "model_not_found"),
-        (Some(ErrorType::EmptyContent), _) => (502, "empty_answer"),
-        (_, Reason::RateLimitExceeded) => (429, "rate_limit_exceeded"),
-        (_, Reason::QuotaExhausted) if failure.terminal.is_some() && messages => {
-            (402, "insufficient_quota")
-        }
-        (_, Reason::QuotaExhausted) if failure.terminal.is_some() => (429, "insufficient_quota"),
-        (_, Reason::QuotaExhausted) => (429, "quota_exhausted"),
-        // The client's own key is fine: the accounts behind the router are not.
-        (_, Reason::AuthError) if failure.blame == Blame::Model => (403, "model_access_denied"),
-        (_, Reason::AuthError) => (503, "upstream_auth_failed"),
-        (_, Reason::ServiceNotRunning) => (503, "service_not_running"),
-        _ if failure.blame == Blame::Request => request_scoped(failure),
-        // Some say with a 429 that they are busy: it is not the client's pace.
-        (_, Reason::ModelCapacity) if matches!(failure.status, 400..=428 | 430..=499) => {
-            (failure.status, "model_unavailable")
-        }
-        (_, Reason::ModelCapacity) => (if messages { 529 } else { 503 }, "server_is_overloaded"),
-        (_, Reason::ServerError | Reason::Unknown) => server_side(failure, messages),
-    };
-    let mut error = ClientError::new(status, code, &failure.message);
-    if failure.blame == Blame::Request
-        && let Some(own) = &failure.upstream_code
-    {
-        error.code.clone_from(own);
-    }
-    error
-}
-
-fn request_scoped(failure: &Failure) -> (u16, &'static str) {
-    match failure.status {
-        // Our client has not left, so it can't be told that it has.
-        499 => (502, "server_error"),
-        status @ 400..500 => (status, "upstream_rejected_request"),
-        _ => (400, "upstream_rejected_request"),
-    }
-}
-
-fn server_side(failure: &Failure, messages: bool) -> (u16, &'static str) {
-    match failure.status {
-        504 | 408 | 524 => (504, "upstream_timeout"),
-        503 => (503, "upstream_unavailable"),
-        status @ 400..500 => (status, "upstream_error"),
-        _ => (if messages { 500 } else { 502 }, "server_error"),
-    }
-}
-
-/// A failure after the commit point, told inside the stream.
-pub(crate) fn in_stream(
-    failure: &Failure,
-    candidate: &Candidate,
-    protocol: Protocol,
-) -> ClientError {
-    let provider = candidate.slot.provider.id.as_str();
-    let mut error = tell(failure, protocol);
-    error.message = format!("the stream of {provider} broke off: {}", failure.message);
-    error.provider = Some(provider.to_owned());
-    error
 }

@@ -2,6 +2,7 @@
 //! how it ended. The trace is what the log line, the metrics, the response
 //! headers and `GET /api/requests/{id}` show.
 
+mod judged;
 mod told;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use actix_web::http::header::HeaderMap;
 use serde::Serialize;
 use shared_proto::clock::Millis;
-use shared_proto::failure::{Failure, Reason};
+use shared_proto::failure::Reason;
 use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
 use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
@@ -21,6 +22,7 @@ use super::resolve::Target;
 use super::siblings::Shared;
 use crate::http::reply::ClientError;
 use crate::observe::{Observer, RequestSpan};
+pub(crate) use judged::Judged;
 pub(crate) use told::{Tokens, Told};
 
 /// Exclusions kept with one request.
@@ -36,7 +38,7 @@ pub(crate) struct Attempt {
     #[serde(serialize_with = "rfc3339_of")]
     pub(crate) started_at: Millis,
     pub(crate) duration_ms: u64,
-    /// `success`, `failed` or `cancelled`.
+    /// `success`, `failed`, `client_gone` or `cancelled`.
     pub(crate) outcome: &'static str,
     /// The upstream's own status, when it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +47,7 @@ pub(crate) struct Attempt {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<Judged>,
     /// Whether it was sent on the upstream's low-priority lane.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) low_priority: bool,
@@ -199,6 +201,12 @@ pub(crate) struct Record {
     /// Who wanted to know, for a live test of a connection: `operator` or `expired_retry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) test: Option<&'static str>,
+    /// Which attempt's failure the client is told of.
+    #[serde(skip)]
+    pub(crate) told: Option<usize>,
+    /// Whether it is refused because nobody is left.
+    #[serde(skip)]
+    pub(crate) nobody_left: bool,
 }
 
 impl Record {
@@ -212,6 +220,8 @@ impl Record {
 /// client went away.
 pub(crate) struct Trace {
     record: Option<Record>,
+    /// The call under way, as it began: whatever ends the request ends it.
+    under_way: Option<(Attempt, Instant)>,
     started: Instant,
     /// Only where a collector is named.
     span: Option<RequestSpan>,
@@ -255,7 +265,10 @@ impl Trace {
                 warnings: Vec::new(),
                 quirks: Vec::new(),
                 test: None,
+                told: None,
+                nobody_left: false,
             }),
+            under_way: None,
             started: Instant::now(),
             span,
             observer,
@@ -289,6 +302,17 @@ impl Trace {
         self.record
             .as_ref()
             .map_or(0, |record| record.attempts.len())
+    }
+
+    /// An upstream is called now.
+    pub(crate) fn calls(&mut self, attempt: Attempt) {
+        self.under_way = Some((attempt, Instant::now()));
+    }
+
+    /// Notes how the call under way ended.
+    pub(crate) fn attempted(&mut self, attempt: Attempt) {
+        self.under_way = None;
+        self.edit(|record| record.attempts.push(attempt));
     }
 
     /// Notes a wait for a cooling connection. What was excluded before it is
@@ -364,12 +388,28 @@ impl Trace {
         self.edit(|record| {
             record.status = Some(error.status);
             record.error = Some(error.into());
+            let told = record.told.and_then(|place| record.attempts.get_mut(place));
+            if let Some(failure) = told.and_then(|attempt| attempt.failure.as_mut()) {
+                failure.client_retry_after_ms = error.retry_after_ms;
+            }
         });
         self.finish(Outcome::Error);
     }
 
     /// Ends the trace: its span, one log line, the metrics, the journal.
     pub(crate) fn finish(&mut self, outcome: Outcome) {
+        if let Some((attempt, since)) = self.under_way.take() {
+            let ended = if outcome == Outcome::ClientGone {
+                outcome.as_str()
+            } else {
+                "cancelled"
+            };
+            self.attempted(Attempt {
+                outcome: ended,
+                duration_ms: millis(since.elapsed()),
+                ..attempt
+            });
+        }
         if let Some(mut record) = self.record.take() {
             record.outcome = outcome;
             record.duration_ms = millis(self.started.elapsed());

@@ -7,10 +7,10 @@ use futures_util::future::LocalBoxFuture;
 use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
 use shared_proto::clock::Millis;
 use shared_proto::egress::Exit;
-use shared_proto::failure::{Blame, Cooldown, Failure};
+use shared_proto::failure::{Blame, Cooldown, Failure, Terminal};
 use shared_proto::gate::{self, GateEvent};
 use shared_proto::health::{HealthEvent, Outcome};
-use shared_proto::lockout::LockoutEvent;
+use shared_proto::lockout::{self, LockoutEvent};
 use shared_proto::rotation::RotationClass;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -42,6 +42,25 @@ impl Durable {
         let all = futures_util::future::join_all(std::mem::take(&mut self.0));
         tokio::time::timeout(OWNER_DEADLINE, all).await.ok();
     }
+}
+
+/// What the owners made of what an attempt showed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Written {
+    /// The cooldown or lock that it set.
+    pub(crate) rest: Option<Rest>,
+    /// The state that it ended the connection with.
+    pub(crate) terminal: Option<Terminal>,
+}
+
+/// A cooldown or lock as it was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    /// How long, ms.
+    pub(crate) ms: u64,
+    pub(crate) until: Millis,
+    /// Whether an announced time decided.
+    pub(crate) hinted: bool,
 }
 
 /// What an attempt showed to the owners of its connection and provider.
@@ -188,9 +207,9 @@ impl Events {
 
     /// Tells the owners at once and waits until their views show it. Once
     /// polled, the events are on their way whatever becomes of the caller.
-    pub(crate) async fn tell(self, candidate: &Candidate, durable: &mut Durable) {
+    pub(crate) async fn tell(self, candidate: &Candidate, durable: &mut Durable) -> Written {
         if self.is_empty() {
-            return;
+            return Written::default();
         }
         let (connection, health) = (candidate.slot.cell.owner(), self.health);
         let lockout = candidate.slot.cell.lockout_owner().zip(self.lockout);
@@ -198,15 +217,15 @@ impl Events {
         let gate = candidate.provider.gate.owner().zip(self.gate);
         let told = futures_util::future::join4(
             async {
-                let mut receivers = Vec::new();
+                let mut all = Vec::new();
                 for event in health {
-                    receivers.push(report(connection?, event).await?.durable);
+                    all.push(report(connection?, event).await?);
                 }
-                Some(receivers)
+                Some(all)
             },
             async {
                 let (owner, event) = lockout?;
-                report(owner, event).await?.durable
+                report(owner, event).await
             },
             async {
                 let (owner, event) = breaker?;
@@ -217,16 +236,73 @@ impl Events {
                 report(owner, event).await?.durable
             },
         );
-        if let Ok((health, lockout, breaker, gate)) =
-            tokio::time::timeout(OWNER_DEADLINE, told).await
-        {
-            for receiver in health.into_iter().flatten() {
-                durable.push(receiver);
-            }
-            durable.push(lockout);
-            durable.push(breaker);
-            durable.push(gate);
+        let Ok((health, lockout, breaker, gate)) = tokio::time::timeout(OWNER_DEADLINE, told).await
+        else {
+            return Written::default();
+        };
+        let health = health.unwrap_or_default();
+        let outcomes = health.iter().map(|reported| reported.outcome);
+        let ends =
+            |outcome: &Outcome| matches!(outcome, Outcome::Cooled { .. } | Outcome::Terminal(_));
+        let written = written(
+            candidate,
+            outcomes.filter(ends).last(),
+            lockout.as_ref().map(|reported| reported.outcome),
+        );
+        for reported in health {
+            durable.push(reported.durable);
         }
+        durable.push(lockout.and_then(|reported| reported.durable));
+        durable.push(breaker);
+        durable.push(gate);
+        written
+    }
+}
+
+/// What was written, by the owners' words and the views that they published.
+fn written(
+    candidate: &Candidate,
+    health: Option<Outcome>,
+    lockout: Option<lockout::Outcome>,
+) -> Written {
+    let slot = &candidate.slot;
+    if let Some(Outcome::Terminal(terminal)) = health {
+        return Written {
+            rest: None,
+            terminal: Some(terminal),
+        };
+    }
+    let cooled = || {
+        let Outcome::Cooled {
+            cooldown_ms,
+            hinted,
+        } = health?
+        else {
+            return None;
+        };
+        Some(Rest {
+            ms: cooldown_ms,
+            until: slot.cell.health().cooldown_until?,
+            hinted,
+        })
+    };
+    let locked = || {
+        let lockout::Outcome::Locked(locked) = lockout? else {
+            return None;
+        };
+        let lockouts = slot.cell.lockouts();
+        // The view may have moved on; what it had when this lock was set is asked for.
+        let then = locked.until.minus(1);
+        let entry = lockouts.locked(&candidate.model, &slot.lockout_rules, then)?;
+        Some(Rest {
+            ms: entry.last_cooldown_ms,
+            until: locked.until,
+            hinted: false,
+        })
+    };
+    Written {
+        rest: cooled().or_else(locked),
+        terminal: None,
     }
 }
 

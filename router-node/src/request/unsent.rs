@@ -15,6 +15,8 @@ pub(super) fn unsent(error: SendError) -> Failed {
         SendError::Proxy(ProxyFault::Refused) => TransportFailure::ProxyRefused,
         SendError::Proxy(ProxyFault::Garbage) => TransportFailure::ProxyGarbage,
         SendError::HeadersTimeout => TransportFailure::HeadersTimeout,
+        SendError::HeadTooLarge => TransportFailure::HeadTooLarge,
+        SendError::NotHttp => TransportFailure::NotHttp,
         SendError::Stale | SendError::Reset => TransportFailure::Reset,
     };
     Failed {

@@ -275,6 +275,11 @@ fn provider_slot(
             .iter()
             .map(|slot| (slot.connection.id.clone(), Arc::clone(slot)))
             .collect(),
+        by_priority: {
+            let mut sorted = all.clone();
+            sorted.sort_by_key(|slot| slot.connection.priority);
+            sorted
+        },
         all,
         any,
         by_model,

@@ -12,6 +12,9 @@ const RENEWING_CAP_MS: u64 = 86_400_000;
 /// Rest of a way to the provider that begins in a region it does not serve, ms.
 const REGION_MS: u64 = 86_400_000;
 
+/// The rule of machines in front of the provider.
+pub(super) const EDGE_REFUSAL: &str = "edge-refusal";
+
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 402 {
@@ -68,7 +71,7 @@ pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
     let page = case.document.html && matches!(case.status, 403 | 405 | 406 | 451);
     let is = |text: &str| case.status == 403 && case.text().starts_with(text);
     let hopeless = case.status == 403 && case.facts.edge_refusal || is("error code: 1010");
-    let verdict = Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
+    let verdict = Verdict::new(EDGE_REFUSAL, Reason::AuthError, Blame::Provider)
         .typed(ErrorType::FingerprintRejection);
     if challenged || page {
         return Some(verdict);

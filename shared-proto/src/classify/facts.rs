@@ -7,6 +7,21 @@ use crate::hint::document::Document;
 
 /// Entries of a list of details that are looked at.
 const DETAILS_MAX: usize = 32;
+/// Complaints of a list that are told.
+const COMPLAINTS_MAX: usize = 3;
+/// Steps of the place that a complaint names.
+const LOCATION_MAX: usize = 8;
+/// Where upstreams say what is wrong, the usual place first.
+const MESSAGE_KEYS: &[&str] = &[
+    "message",
+    "msg",
+    "error_msg",
+    "errorMsg",
+    "error_message",
+    "error_description",
+    "status_msg",
+    "detail",
+];
 /// Longest code that is shown.
 const CODE_MAX_CHARS: usize = 64;
 
@@ -119,20 +134,11 @@ impl Facts {
         Self::add_details(container, kinds);
         self.zero_quota = self.zero_quota.or_else(|| zero_quota(container));
         self.edge_refusal |= edge_refusal(container);
-        for key in [
-            "message",
-            "msg",
-            "error_description",
-            "status_msg",
-            "detail",
-        ] {
-            if let Some(Value::String(text)) = container.get(key)
-                && !text.trim().is_empty()
-                && !text.trim_start().starts_with('{')
-            {
-                self.message = Some(text.clone());
-                break;
-            }
+        let said = MESSAGE_KEYS
+            .iter()
+            .find_map(|key| said(container.get(*key)?));
+        if let Some(said) = said {
+            self.message = Some(said);
         }
     }
 
@@ -188,6 +194,43 @@ fn zero_quota(container: &Map<String, Value>) -> Option<Zero> {
         } else {
             Zero::Everywhere
         })
+    })
+}
+
+/// The words of a value under one of [`MESSAGE_KEYS`]: a text, a list of texts,
+/// or a list of complaints `{msg, loc}`, each with the field that it is about.
+fn said(value: &Value) -> Option<String> {
+    if let Value::String(text) = value {
+        let words = !text.trim().is_empty() && !text.trim_start().starts_with('{');
+        return words.then(|| text.clone());
+    }
+    let items = value.as_array()?.iter().take(DETAILS_MAX);
+    let complaints: Vec<String> = items.filter_map(complaint).take(COMPLAINTS_MAX).collect();
+    (!complaints.is_empty()).then(|| complaints.join("; "))
+}
+
+fn complaint(item: &Value) -> Option<String> {
+    let words = item
+        .as_str()
+        .or_else(|| item.get("msg").and_then(Value::as_str))
+        .or_else(|| item.get("message").and_then(Value::as_str))?
+        .trim();
+    if words.is_empty() {
+        return None;
+    }
+    let place = item.get("loc").and_then(Value::as_array);
+    let steps = place.into_iter().flatten().take(LOCATION_MAX);
+    let steps: Vec<String> = steps
+        .filter_map(|step| match step {
+            Value::String(name) => Some(name.clone()),
+            Value::Number(index) => Some(index.to_string()),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+        .collect();
+    Some(if steps.is_empty() {
+        words.to_owned()
+    } else {
+        format!("{words} (at {})", steps.join(" > "))
     })
 }
 

@@ -4,6 +4,8 @@
 use super::facts::Facts;
 use crate::hint::document::Document;
 
+/// What stands for a secret.
+const HIDDEN: &str = "[redacted]";
 /// Longest message, in characters.
 const MESSAGE_MAX_CHARS: usize = 300;
 /// Characters of an upstream's text that are looked at.
@@ -55,14 +57,70 @@ const SECRET_PREFIXES: &[&str] = &[
     "or-v1-",
 ];
 
-/// The message of a refusal with `status`.
-pub(super) fn compose(status: u16, document: &Document, facts: &Facts) -> String {
+/// Names whose value is a secret, without their `_` and `-`; ends of longer ones, too.
+const SECRET_NAMES: &[&str] = &[
+    "apikey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "secret",
+    "token",
+];
+
+/// What follows a name and a colon in prose, where no value does.
+const PROSE: &[&str] = &[
+    "a",
+    "an",
+    "are",
+    "bearer",
+    "cannot",
+    "does",
+    "expected",
+    "expired",
+    "has",
+    "have",
+    "invalid",
+    "is",
+    "it",
+    "malformed",
+    "missing",
+    "must",
+    "no",
+    "not",
+    "required",
+    "signature",
+    "the",
+    "this",
+    "unknown",
+    "was",
+    "your",
+];
+
+/// The message of a refusal with `status`; `redirect` is where it points to, if it does.
+pub(super) fn compose(
+    status: u16,
+    document: &Document,
+    facts: &Facts,
+    redirect: Option<&str>,
+) -> String {
+    if status < 400 {
+        return instead_of_an_answer(status, redirect);
+    }
     if document.html {
         return format!("the upstream answered with an HTML page (status {status})");
     }
     let text = match &facts.message {
         Some(message) => message.as_str(),
         None if !document.layers.is_empty() => "",
+        None if document.is_cut => {
+            return format!(
+                "the upstream answered {status} with a longer explanation than is read"
+            );
+        }
         None if document.text.starts_with(['{', '[']) => {
             return format!("the upstream answered with broken JSON (status {status})");
         }
@@ -70,10 +128,47 @@ pub(super) fn compose(status: u16, document: &Document, facts: &Facts) -> String
     };
     let clean = sanitise(text);
     if clean.is_empty() {
-        format!("the upstream answered {status} without an explanation")
+        unexplained(status)
     } else {
         clean
     }
+}
+
+/// What is said of a refusal that says nothing.
+pub(super) fn unexplained(status: u16) -> String {
+    format!("the upstream answered {status} without an explanation")
+}
+
+/// What is said of a machine in front of the upstream that gives no reason.
+pub(super) fn blocked(status: u16) -> String {
+    format!(
+        "a machine in front of the upstream (a CDN or a firewall) refused the call (status {status})"
+    )
+}
+
+/// A status that is neither an answer nor a refusal. Of where a redirect points
+/// to only the host is told: the rest may hold anything.
+fn instead_of_an_answer(status: u16, location: Option<&str>) -> String {
+    let host = location.and_then(host_of);
+    match (status, host) {
+        (300..400, Some(host)) => {
+            format!("the upstream answered {status}, a redirect to host {host}")
+        }
+        (301..=303 | 307 | 308, None) => {
+            format!("the upstream answered {status}, a redirect")
+        }
+        _ => format!("the upstream answered {status}, which is neither an answer nor an error"),
+    }
+}
+
+/// The host of an absolute or scheme-relative URL.
+fn host_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("//")?;
+    let authority = rest.split(['/', '?', '#', '\\']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let host = host.split(':').next()?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-');
+    (!host.is_empty() && host.len() <= 253 && host.bytes().all(plain)).then_some(host)
 }
 
 /// `text` on one line, without keys, ids, hosts, addresses and markup, at most
@@ -81,35 +176,127 @@ pub(super) fn compose(status: u16, document: &Document, facts: &Facts) -> String
 pub(super) fn sanitise(text: &str) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     let is_edge = |c: char| "\"'`<>()[]{},;|".contains(c) || ('\u{3000}'..='\u{303f}').contains(&c);
-    let mut out = String::new();
+    let mut out = Clean::default();
     let mut word = String::new();
     for c in text.chars().take(SOURCE_MAX_CHARS) {
         if !is_gap(c) && !is_edge(c) {
             word.push(c);
             continue;
         }
-        push_word(&mut out, &word);
+        out.push_word(&word);
         word.clear();
         // What comes now would be cut off.
-        if out.len() > MESSAGE_MAX_CHARS && out.chars().count() > MESSAGE_MAX_CHARS {
-            return shorten(out.trim());
+        if out.text.len() > MESSAGE_MAX_CHARS && out.text.chars().count() > MESSAGE_MAX_CHARS {
+            return shorten(out.text.trim());
         }
+        let text = &mut out.text;
         // A lone `>` compares; one after a word closes a bracket.
-        if is_edge(c) && c != '<' && (c != '>' || out.ends_with(' ')) {
-            out.push(c);
-        } else if !out.is_empty() && !out.ends_with(' ') {
-            out.push(' ');
+        if is_edge(c) && c != '<' && (c != '>' || text.ends_with(' ')) {
+            text.push(c);
+            out.edge(c);
+        } else if !text.is_empty() && !text.ends_with(' ') {
+            text.push(' ');
         }
     }
-    push_word(&mut out, &word);
-    shorten(out.trim())
+    out.push_word(&word);
+    shorten(out.text.trim())
 }
 
-fn push_word(out: &mut String, word: &str) {
-    let core = word.trim_end_matches(['.', ':', '!', '?']);
-    let tail = word.get(core.len()..).unwrap_or("");
-    out.push_str(mask(core).unwrap_or(core));
-    out.push_str(tail);
+/// A text in the making.
+#[derive(Default)]
+struct Clean {
+    text: String,
+    next: Next,
+}
+
+/// What the next word may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Next {
+    /// Any word.
+    #[default]
+    Any,
+    /// The separator after the name of a secret.
+    Separator,
+    /// The secret itself: whatever it looks like, or unless it is prose.
+    Secret { certain: bool },
+}
+
+impl Clean {
+    /// Quotes may stand around a name and a value; other edges end them.
+    fn edge(&mut self, c: char) {
+        if !matches!(c, '"' | '\'' | '`') {
+            self.next = Next::Any;
+        }
+    }
+
+    fn push_word(&mut self, word: &str) {
+        let core = word.trim_end_matches(['.', ':', '!', '?']);
+        let tail = word.get(core.len()..).unwrap_or("");
+        if word.is_empty() {
+            return;
+        }
+        let next = std::mem::take(&mut self.next);
+        if let Next::Secret { certain } = next {
+            if word.bytes().all(|b| matches!(b, b'=' | b':')) {
+                self.next = next;
+                self.text.push_str(word);
+            } else if certain || !PROSE.contains(&core.to_lowercase().as_str()) {
+                self.text.push_str(HIDDEN);
+                self.text.push_str(tail);
+            } else {
+                self.push_plain(core, tail);
+            }
+            return;
+        }
+        // `name=value`, `name: value`, `"name": "value"`, `a=b&name=value`
+        let follows = next == Next::Separator && word.starts_with(['=', ':']);
+        let at = if follows { Some(0) } else { secret_named(word) };
+        match at {
+            Some(at) => {
+                let (name, rest) = word.split_at_checked(at).unwrap_or((word, ""));
+                let value = rest.trim_start_matches(['=', ':']);
+                let separator = rest.strip_suffix(value).unwrap_or(rest);
+                self.push_plain(name, separator);
+                if value.is_empty() {
+                    let certain = separator.contains('=') || follows;
+                    self.next = Next::Secret { certain };
+                } else {
+                    self.text.push_str(HIDDEN);
+                }
+            }
+            None => {
+                self.push_plain(core, tail);
+                if tail.is_empty() && is_secret_name(core) {
+                    self.next = Next::Separator;
+                }
+            }
+        }
+    }
+
+    fn push_plain(&mut self, core: &str, tail: &str) {
+        self.text.push_str(mask(core).unwrap_or(core));
+        self.text.push_str(tail);
+    }
+}
+
+/// Where the separator after the name of a secret stands in `word`.
+fn secret_named(word: &str) -> Option<usize> {
+    let separators = word.match_indices(['=', ':']);
+    separators.map(|(at, _)| at).find(|at| {
+        let name = word.get(..*at).unwrap_or("");
+        let name = name.rsplit(['&', '?', '/', '=', ':']).next().unwrap_or("");
+        is_secret_name(name)
+    })
+}
+
+/// Whether what is called `name` is a secret.
+fn is_secret_name(name: &str) -> bool {
+    let plain: String = name
+        .chars()
+        .filter(|c| !matches!(c, '_' | '-' | '.'))
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    SECRET_NAMES.iter().any(|known| plain.ends_with(known))
 }
 
 fn shorten(text: &str) -> String {
@@ -142,7 +329,7 @@ fn mask(word: &str) -> Option<&'static str> {
             .is_some_and(|rest| !rest.is_empty())
     });
     if secret || word.contains("**") || has_opaque(word) || has_long_number(word) || is_uuid(word) {
-        return Some("[redacted]");
+        return Some(HIDDEN);
     }
     is_host(word).then_some("[host]")
 }

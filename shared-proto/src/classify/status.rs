@@ -208,19 +208,26 @@ pub(super) fn by_status(case: &Case<'_>) -> Verdict {
         432 => Verdict::new("status-432", Reason::QuotaExhausted, Blame::Connection)
             .typed(ErrorType::QuotaExhausted)
             .for_ms(QUOTA_MS),
+        // A redirect, or what a proxy makes of a wrong path: nothing is known of the account.
+        100..400 => Verdict::new("no-answer", Reason::Unknown, Blame::Connection)
+            .for_ms(base_ms(case.error.profile)),
         other => {
-            let base = match case.error.profile {
-                Profile::Oauth => 5_000,
-                Profile::ApiKey => 3_000,
-                Profile::Local => 2_000,
-            };
-            let verdict =
-                Verdict::new("status-other", Reason::Unknown, Blame::Connection).for_ms(base);
+            let verdict = Verdict::new("status-other", Reason::Unknown, Blame::Connection)
+                .for_ms(base_ms(case.error.profile));
             if other >= 500 {
                 verdict.typed(ErrorType::ServerError)
             } else {
                 verdict
             }
         }
+    }
+}
+
+/// Rest after what nothing is known of, ms.
+const fn base_ms(profile: Profile) -> u64 {
+    match profile {
+        Profile::Oauth => 5_000,
+        Profile::ApiKey => 3_000,
+        Profile::Local => 2_000,
     }
 }

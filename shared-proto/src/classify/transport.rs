@@ -20,6 +20,10 @@ pub enum TransportFailure {
     ProgressIdle,
     /// The connection was cut.
     Reset,
+    /// An answer came whose head is larger than is taken, or has more headers.
+    HeadTooLarge,
+    /// An answer came that is not HTTP.
+    NotHttp,
     /// The whole answer took too long.
     TotalTimeout,
     /// The connection's proxy can't be reached.
@@ -34,7 +38,7 @@ pub enum TransportFailure {
 
 impl TransportFailure {
     /// Every one of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::HeadersTimeout,
@@ -42,6 +46,8 @@ impl TransportFailure {
         Self::ByteIdle,
         Self::ProgressIdle,
         Self::Reset,
+        Self::HeadTooLarge,
+        Self::NotHttp,
         Self::TotalTimeout,
         Self::ProxyUnreachable,
         Self::ProxyLogin,
@@ -59,6 +65,8 @@ impl TransportFailure {
             Self::ByteIdle => "byte_idle",
             Self::ProgressIdle => "progress_idle",
             Self::Reset => "reset",
+            Self::HeadTooLarge => "head_too_large",
+            Self::NotHttp => "not_http",
             Self::TotalTimeout => "total_timeout",
             Self::ProxyUnreachable => "proxy_unreachable",
             Self::ProxyLogin => "proxy_login",
@@ -127,6 +135,12 @@ pub fn transport_failure(kind: TransportFailure) -> Failure {
         T::ByteIdle => (504, false, "the upstream went silent"),
         T::ProgressIdle => (504, false, "the upstream stopped making progress"),
         T::Reset => (502, true, "the upstream cut the connection"),
+        T::HeadTooLarge => (
+            502,
+            true,
+            "the upstream's answer has more or larger headers than are taken",
+        ),
+        T::NotHttp => (502, true, "the upstream answered with what is not HTTP"),
         T::TotalTimeout => (504, false, "the upstream took too long"),
         T::ProxyUnreachable => (
             502,

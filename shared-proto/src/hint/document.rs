@@ -16,6 +16,9 @@ const TEXT_MAX_BYTES: usize = 64 << 10;
 const PROSE_MAX_BYTES: usize = 8 << 10;
 /// Bytes of a plain text that may be shown.
 const PLAIN_MAX_BYTES: usize = 4 << 10;
+/// Whoever reads an answer gives up at 64 KiB or later: JSON that ends too early
+/// and is shorter was not cut by us, leading blanks aside.
+const CUT_MIN_BYTES: usize = 63 << 10;
 /// Strings that hold JSON that holds strings that hold JSON ...
 const LAYERS_MAX: usize = 4;
 
@@ -57,6 +60,8 @@ pub(crate) struct Document {
     pub plain: String,
     /// Whether it is a web page.
     pub html: bool,
+    /// Whether it is JSON that goes on behind what was read of it.
+    pub is_cut: bool,
 }
 
 impl Document {
@@ -92,6 +97,7 @@ impl Document {
             let text = String::from_utf8_lossy(text);
             document.text = text.to_lowercase();
             cut(&text, PLAIN_MAX_BYTES).clone_into(&mut document.plain);
+            document.is_cut = body.len() >= CUT_MIN_BYTES && goes_on(body);
         }
         if document.layers.is_empty() {
             document.html = is_html(&document.text)
@@ -165,6 +171,15 @@ impl Document {
             self.add_layer(inner, says);
         }
     }
+}
+
+/// Whether `body` is JSON as far as it goes, but does not end.
+fn goes_on(body: &[u8]) -> bool {
+    if !matches!(body.first(), Some(b'{' | b'[')) {
+        return false;
+    }
+    let read = serde_json::from_slice::<IgnoredAny>(body);
+    read.is_err_and(|error| error.is_eof())
 }
 
 /// The first JSON object, array or string of `body`; what follows is ignored.

@@ -6,6 +6,7 @@
 
 mod ready;
 mod refusal;
+mod told;
 
 use super::*;
 

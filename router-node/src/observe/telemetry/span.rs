@@ -11,7 +11,7 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{Status, TraceContextExt as _};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use shared_proto::failure::Terminal;
+use shared_proto::failure::{ErrorType, Terminal};
 use shared_proto::protocol::Protocol;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -173,12 +173,24 @@ impl AttemptSpan {
         list.add("omniroute.reason", reason);
         list.add("omniroute.rule", failure.rule.clone());
         list.add("omniroute.scope", failure.blame.as_str());
+        list.maybe(
+            "omniroute.error_type",
+            failure.error_type.map(ErrorType::as_str),
+        );
+        if let Some((rule, from_status)) = &failure.restated {
+            list.add("omniroute.restated.rule", rule.clone());
+            list.add("omniroute.restated.from_status", i64::from(*from_status));
+            list.add("omniroute.restated.status", i64::from(failure.status));
+        }
+        list.maybe("omniroute.cooldown_ms", failure.cooldown_ms().map(whole));
+        list.add("omniroute.counts_for_breaker", failure.counts_for_breaker);
         list.maybe("omniroute.terminal", failure.terminal.map(Terminal::as_str));
         list.add("omniroute.fallback", failure.fallback);
         if let Some(hint) = &failure.hint {
             list.add("omniroute.hint.source", hint.source.as_str());
             list.add("omniroute.hint.field", hint.field.clone());
             list.add("omniroute.hint.wait_ms", whole(hint.wait_ms));
+            list.maybe("omniroute.hint.used", failure.hint_used());
         }
         list.0
     }
@@ -229,9 +241,11 @@ fn error_type(record: &Record) -> Option<String> {
         return Some("stream_failed".to_owned());
     }
     let code = &record.error.as_ref()?.code;
-    let last = record.attempts.last();
-    let failure = last.and_then(|attempt| attempt.failure.as_ref());
-    let foreign = failure.filter(|failure| failure.upstream_code.as_ref() == Some(code));
+    let mut failures = record
+        .attempts
+        .iter()
+        .filter_map(|one| one.failure.as_ref());
+    let foreign = failures.rfind(|failure| failure.upstream_code.as_ref() == Some(code));
     Some(foreign.map_or_else(
         || code.clone(),
         |failure| failure.reason.as_str().to_owned(),

@@ -2,16 +2,17 @@
 
 use std::rc::Rc;
 
+use shared_proto::failure::Failure;
 use shared_proto::stream::Quirk;
 
-use super::{After, Telling, rests_until};
+use super::{After, Telling, note_end, rests_until};
 use crate::http::reply::ClientError;
 use crate::observe::AttemptSpan;
 use crate::request::dispatch::Call;
 use crate::request::live::{Live, LiveEnd};
 use crate::request::pick::Candidate;
 use crate::request::siblings;
-use crate::request::trace::{Attempt, Outcome, Trace};
+use crate::request::trace::{Attempt, Judged, Outcome, Trace};
 use crate::request::transition::{Durable, Events};
 use crate::request::{Admitted, credential, refuse};
 
@@ -61,7 +62,7 @@ impl After {
             outcome: "failed",
             status: Some(live.answer().status),
             reason: Some(failure.reason),
-            failure: Some(failure),
+            failure: None,
             ..self.attempt()
         };
         let usage = live.relay().usage();
@@ -75,6 +76,7 @@ impl After {
             request: Rc::clone(&self.request),
             candidate: self.candidate.clone(),
             events,
+            failure,
             attempt,
             span: self.span.take(),
             trace: self.trace.take(),
@@ -88,6 +90,8 @@ struct Broken {
     request: Rc<Admitted>,
     candidate: Candidate,
     events: Events,
+    failure: Failure,
+    /// Still without its failure.
     attempt: Attempt,
     span: Option<AttemptSpan>,
     trace: Option<Trace>,
@@ -96,21 +100,21 @@ struct Broken {
 impl Broken {
     async fn tell(mut self) {
         let mut durable = Durable::default();
-        self.events.tell(&self.candidate, &mut durable).await;
-        if let Some(failure) = &self.attempt.failure {
-            let node = &self.request.worker.node;
-            let of = (&*self.candidate.slot, failure);
-            self.attempt.shared =
-                siblings::rest(node, &self.request.routing, of, &mut durable).await;
-            let now = self.request.worker.now();
-            self.attempt.cooled_until = rests_until(&self.candidate, failure, now);
-        }
+        let written = self.events.tell(&self.candidate, &mut durable).await;
+        let failure = self.failure;
+        note_end(&self.candidate, self.attempt.status, &failure, &written);
+        let node = &self.request.worker.node;
+        let of = (&*self.candidate.slot, &failure);
+        self.attempt.shared = siblings::rest(node, &self.request.routing, of, &mut durable).await;
+        let now = self.request.worker.now();
+        self.attempt.cooled_until = rests_until(&self.candidate, &failure, now);
+        self.attempt.failure = Some(Judged::new(failure, written.rest));
         durable.settle().await;
         if let Some(span) = self.span.take() {
             span.end(&self.attempt);
         }
         if let Some(mut trace) = self.trace.take() {
-            trace.edit(|record| record.attempts.push(self.attempt));
+            trace.attempted(self.attempt);
             trace.finish(Outcome::StreamFailed);
         }
     }

@@ -86,6 +86,8 @@ fn failures_below_http() {
         T::ConnectTimeout,
         T::HeadersTimeout,
         T::Reset,
+        T::HeadTooLarge,
+        T::NotHttp,
         T::ProxyUnreachable,
     ];
     let mut words = BTreeSet::new();

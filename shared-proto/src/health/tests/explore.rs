@@ -139,7 +139,6 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
         HealthEvent::Failed { .. }
             | HealthEvent::SiblingLimited(_)
             | HealthEvent::SiblingFailed(_)
-            | HealthEvent::SiblingFailed(_)
             | HealthEvent::Withheld(_)
     );
     if is_failure && before.terminal.is_some() {
@@ -165,6 +164,7 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
         HealthEvent::Failed { .. }
         | HealthEvent::LimitedAt { .. }
         | HealthEvent::SiblingLimited(_)
+        | HealthEvent::SiblingFailed(_)
         | HealthEvent::Withheld(_)
         | HealthEvent::Succeeded { .. }
         | HealthEvent::Counted { .. }
