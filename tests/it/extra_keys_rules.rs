@@ -179,9 +179,10 @@ async fn it_is_so_in_every_protocol_and_for_streams() {
         let body = |stream| dialect.request("acme/m", stream);
         for stream in [true, false] {
             refuse(&upstream, &["a"]);
-            let good = match stream {
-                true => dialect.ok_stream("pong"),
-                false => dialect.ok("pong"),
+            let good = if stream {
+                dialect.ok_stream("pong")
+            } else {
+                dialect.ok("pong")
             };
             upstream.script("a2", [good.clone()]);
             let answer = node.post(dialect.path(), &body(stream)).send().await;

@@ -82,6 +82,7 @@ mod provider_cooldown;
 mod provider_cooldown_rules;
 mod proxies;
 mod proxy_ways;
+mod quota_rules;
 mod refusals;
 mod resilience_api;
 mod resilience_routes;
