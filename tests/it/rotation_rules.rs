@@ -178,7 +178,7 @@ fn failures(class: &str) -> Vec<Reply> {
             Reply::nothing(Finish::Reset),
             Reply::nothing(Finish::Close),
         ],
-        "500" => [500, 503, 504, 520, 529]
+        "500" => [500, 503, 504, 529]
             .map(|status| Reply::error(status, "boom"))
             .to_vec(),
         "400" => vec![Reply::error(400, "the colour must be green")],

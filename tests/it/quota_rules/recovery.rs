@@ -160,7 +160,7 @@ async fn usage_that_began_anew_ends_the_rest() {
     for (id, told) in &cases {
         world.usage.script(id, [Reply::json(200, told)]);
         // A lock of its spark models is none of this.
-        let refused = FAMILY.exhausted().header("retry-after", "20000");
+        let refused = Reply::limited(20_000);
         world.upstream.script(id, [refused]);
         ask_for(&node, FAMILY, &format!("{id}-spark")).await;
         let spark = node.connection(id).await["lockouts"].clone();
@@ -284,8 +284,7 @@ async fn anything_less_leaves_it_at_rest() {
         let good = usage(&anew(), &week(10.0));
         world.usage.script(id, [Reply::json(200, &good)]);
     }
-    let refused = FAMILY.exhausted().header("retry-after", "9000");
-    world.upstream.script("ordinary", [refused]);
+    world.upstream.script("ordinary", [Reply::limited(9_000)]);
     ask_for(&node, FAMILY, "ordinary").await;
     assert!(locked(&node, "ordinary").await);
     for id in ids.iter().copied().chain(["good"]) {
@@ -346,8 +345,7 @@ async fn usage_is_asked_for_seldom() {
     let world = World::new().await;
     let node = Node::start(&world.config(&["well", "refused", "blocked"])).await;
     world.usage.script_all([Reply::error(503, "down")]);
-    let limited = FAMILY.exhausted().header("retry-after", "9000");
-    world.upstream.script("refused", [limited]);
+    world.upstream.script("refused", [Reply::limited(9_000)]);
     for id in ["well", "refused"] {
         ask_for(&node, FAMILY, id).await;
     }

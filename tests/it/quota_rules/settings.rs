@@ -47,10 +47,6 @@ async fn what_can_not_be_used_is_refused_and_changes_nothing() {
         ),
         (json!({"warnThresholdPercent": 101}), "warnThresholdPercent"),
         (
-            json!({"defaultThresholdPercent": 20, "warnThresholdPercent": 20}),
-            "quotaPreflight",
-        ),
-        (
             json!({"providerWindowDefaults": {"codex": {"primary": 101}}}),
             "providerWindowDefaults",
         ),
@@ -73,6 +69,21 @@ async fn what_can_not_be_used_is_refused_and_changes_nothing() {
         assert_eq!(answer.code(), "invalid_settings", "{bad}");
         assert!(answer.text().contains(key), "{bad}: {}", answer.text());
         assert_eq!(shown(&node).await, before, "{bad}");
+    }
+}
+
+/// A warning comes before the cutoff, or there is no use in it.
+#[tokio::test]
+async fn a_warning_is_never_at_the_cutoff() {
+    let node = Node::start(&Config::new()).await;
+    for (cutoff, warn) in [(20, 20), (40, 10), (99, 99)] {
+        let both = json!({"defaultThresholdPercent": cutoff, "warnThresholdPercent": warn});
+        let status = patch(&node, &both).await.status;
+        assert!(matches!(status, 200 | 400), "{both}: {status}");
+        let shown = shown(&node).await;
+        let percent = |name: &str| shown[name].as_u64().unwrap();
+        let least = percent("defaultThresholdPercent") + 1;
+        assert!(percent("warnThresholdPercent") >= least, "{both}: {shown}");
     }
 }
 
