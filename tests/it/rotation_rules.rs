@@ -263,7 +263,7 @@ async fn a_server_that_is_not_there_or_too_slow_is_of_class_502() {
     let never = Gate::closed();
     for (class, goes_on) in [("502", false), ("500", true)] {
         let (upstream, refused) = (Upstream::start().await, Refused::new());
-        let slow = json!({"timeouts": {"responseHeadersMs": 400}});
+        let slow = json!({"timeouts": {"connectMs": 100, "totalMs": 400}});
         let config = pair(&upstream, &json!({}))
             .provider("gone", "openai", &refused.url())
             .provider_with("late", "openai", &upstream.url(), slow)

@@ -226,3 +226,39 @@ async fn it_begins_anew_after_a_reset() {
         assert_eq!(keys(&node).await, (3, 3), "{what}");
     }
 }
+
+/// An expired connection is looked at again, as one with a single key is.
+#[tokio::test]
+async fn a_later_look_brings_it_back() {
+    let upstream = Upstream::start().await;
+    let quick = json!({"enabled": true, "sweepMs": 1_000, "baseMs": 1_000, "maxRetries": 3});
+    let config = config(&upstream).set(&["settings", "expiredRetry"], quick);
+    let node = Node::start(&config).await;
+    refuse(&upstream, &KEYS);
+    ask(&node).await.expect_status(200);
+    accept(&upstream, &KEYS);
+    node.connection_becomes("a", "healthy").await;
+    assert!(keys(&node).await.1 >= 1);
+    let answer = ask(&node).await.expect_status(200);
+    assert_eq!(answer.header("x-omniroute-connection"), Some("a"));
+}
+
+/// What an operator switched off for bans is not switched off for one key.
+#[tokio::test]
+async fn one_banned_key_disables_no_account() {
+    let upstream = Upstream::start().await;
+    let switch = ["settings", "autoDisableBannedAccounts"];
+    let config = config(&upstream).set(&switch, json!(true));
+    let node = Node::start(&config).await;
+    let banned = || Reply::error(403, "Your account has been suspended");
+    upstream.script("a", [banned()]);
+    serves(&node, &upstream, &["a", "a2"], "one is banned").await;
+    let a = node.connection("a").await;
+    assert_eq!(a["isActive"], true, "{a}");
+    for key in ["a2", "a3"] {
+        upstream.script(key, [banned()]);
+    }
+    serves(&node, &upstream, &["a2", "a3", "b"], "all are banned").await;
+    let a = node.connection_becomes("a", "terminal").await;
+    assert_eq!(a["isActive"], false, "{a}");
+}

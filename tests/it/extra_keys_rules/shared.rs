@@ -5,6 +5,7 @@ use std::fs;
 
 use cluster_tests::cluster::{Cluster, Plan};
 use cluster_tests::config::Config;
+use cluster_tests::cut::Mode;
 use cluster_tests::dialect::Dialect;
 use cluster_tests::node::{Node, Setup};
 use cluster_tests::upstream::Upstream;
@@ -78,6 +79,24 @@ async fn a_node_that_comes_later_leaves_it_out() {
         assert_eq!(keys(node).await, (3, 2), "node {at}");
         serves(node, &cluster.upstream, &["a2"], "after a start").await;
     }
+}
+
+/// While the store is away the node that saw it knows, and tells when it is back.
+#[tokio::test]
+async fn it_is_set_aside_while_the_store_is_away() {
+    let cluster = Cluster::start(2, config).await;
+    let [one, two] = &cluster.nodes[..] else {
+        panic!("two nodes");
+    };
+    let upstream = &cluster.upstream;
+    cluster.cuts[0].set(Mode::Refuse).await;
+    refuse(upstream, &["a"]);
+    serves(one, upstream, &["a", "a2"], "without the store").await;
+    serves(one, upstream, &["a2"], "without the store").await;
+    assert_eq!(keys(two).await, (3, 3));
+    cluster.cuts[0].set(Mode::Pass).await;
+    usable_becomes(two, 2).await;
+    serves(two, upstream, &["a2"], "the other node was told").await;
 }
 
 #[tokio::test]

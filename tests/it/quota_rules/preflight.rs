@@ -161,6 +161,74 @@ async fn it_ends_with_the_window() {
     assert_eq!(a["rateLimitedUntil"], Value::Null, "{a}");
 }
 
+/// A window that does not say when it resets, or that there is none, ends
+/// nothing: nobody would know until when.
+#[tokio::test]
+async fn windows_without_a_reset_end_nothing() {
+    let codex = |after: &str, at: &str| {
+        vec![
+            ("x-codex-primary-used-percent", "100".to_owned()),
+            ("x-codex-primary-reset-after-seconds", after.to_owned()),
+            ("x-codex-primary-reset-at", at.to_owned()),
+            ("x-codex-primary-window-minutes", "300".to_owned()),
+        ]
+    };
+    let unified = ("anthropic-ratelimit-unified-5h-utilization", "1".to_owned());
+    let requests = |reset: &str| {
+        vec![
+            ("x-ratelimit-limit-requests", "100".to_owned()),
+            ("x-ratelimit-remaining-requests", "0".to_owned()),
+            ("x-ratelimit-reset-requests", reset.to_owned()),
+        ]
+    };
+    let mut without = requests("");
+    without.truncate(2);
+    for (family, headers) in [
+        (Family::Codex, codex("0", "")),
+        (Family::Codex, codex("", "")),
+        (Family::Unified, vec![unified]),
+        (Family::Plain, without),
+        (Family::Plain, requests("0s")),
+        (Family::Plain, requests("soon")),
+    ] {
+        let what = format!("{family:?}: {headers:?}");
+        let upstream = Upstream::start().await;
+        let node = Node::start(&guarded(family, &upstream)).await;
+        let ok = family.dialect().ok("pong");
+        let headers = headers.into_iter();
+        let reply = headers.fold(ok, |reply, (name, value)| reply.header(name, &value));
+        upstream.script("a", [reply]);
+        ask(&node, family).await.expect_status(200);
+        assert!(again(&node, &upstream, family).await, "{what}");
+    }
+}
+
+/// With everybody at the cutoff, the client is told of the first who is back.
+#[tokio::test]
+async fn the_first_who_is_back_is_told() {
+    let family = Family::Plain;
+    let upstream = Upstream::start().await;
+    let config = guarded(family, &upstream)
+        .connection_with("c", "acme", json!({"priority": 2}))
+        .combo("of-c", &["acme/m@c"]);
+    let node = Node::start(&config).await;
+    let full = |after| {
+        let headers = family.headers_until([99, 0], [after, SECOND_S]);
+        with(family.dialect().ok("pong"), &headers)
+    };
+    upstream.script("a", [full(20_000)]);
+    upstream.script("c", [full(3_000)]);
+    for model in ["alone", "of-c"] {
+        ask_for(&node, family, model).await.expect_status(200);
+    }
+    for _ in 0..2 {
+        let answer = ask_for(&node, family, "acme/m").await.expect_status(503);
+        let seconds = answer.retry_after().unwrap();
+        assert!((2_970..=3_000).contains(&seconds), "{seconds}");
+    }
+    assert_eq!(upstream.order(), ["a", "c"]);
+}
+
 /// A failure tells of windows, too; what it means goes first.
 #[tokio::test]
 async fn refusals_tell_of_the_cutoff_too() {

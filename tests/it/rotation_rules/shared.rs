@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cluster_tests::cluster::Plan;
+use cluster_tests::cut::Mode;
 use cluster_tests::dialect::Dialect;
 use cluster_tests::reply::{Gate, Reply};
 use cluster_tests::upstream::Upstream;
@@ -89,6 +90,32 @@ async fn a_count_outlives_a_crash() {
         }
         moves_and_rests(&node, &upstream, class).await;
     }
+}
+
+/// While the store is away each node counts for itself, and what it counted is
+/// there when it is back.
+#[tokio::test]
+async fn a_count_goes_on_while_the_store_is_away() {
+    let cluster = Plan::of(2)
+        .start(|upstream| pair(upstream, &overrides(&[threshold("429", 3)])))
+        .await;
+    let [one, two] = &cluster.nodes[..] else {
+        panic!("two nodes");
+    };
+    let upstream = &cluster.upstream;
+    upstream.script("a", [slow()]);
+    cluster.cuts[0].set(Mode::Refuse).await;
+    for n in 1..=2 {
+        stays(one, upstream, &format!("failure {n} of 3")).await;
+    }
+    cluster.cuts[0].set(Mode::Pass).await;
+    eventually("the store is back", || async {
+        let ready = one.get("/readyz").send().await.json();
+        (ready["degraded"] == json!([])).then_some(())
+    })
+    .await;
+    told().await;
+    moves_and_rests(two, upstream, "the third, on the other node").await;
 }
 
 /// Many requests that meet one outage raise the level once at most, and none of
