@@ -9,6 +9,7 @@
 //! | own the state of connections and breakers | `actor` |
 //! | session leases: fence, table, what is in flight | `lease` |
 //! | slots of capped connections; pins of sessions | `slots`, `pins` |
+//! | what answers tell of quotas | `quota` |
 //! | OAuth tokens: present, refresh, store | `token` |
 //! | what requests read | `routing` |
 //! | put together, reload, stop | `node` |
@@ -25,6 +26,7 @@ mod lease;
 pub mod node;
 mod observe;
 mod pins;
+mod quota;
 mod request;
 mod routing;
 mod simulated;

@@ -9,6 +9,7 @@ mod roster;
 mod settings;
 mod stop;
 mod store;
+mod usage;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -203,6 +204,7 @@ pub(crate) async fn run(origin: Origin, spans: Option<Spans>) -> Result<(), Star
             roster::keep(Arc::clone(&node)),
             store::watch(Arc::clone(&node)),
             retry::keep(Arc::clone(&node)),
+            usage::keep(Arc::clone(&node)),
             egress::keep(Arc::clone(&node)),
             duties(Arc::clone(&node), config.store.prefix.clone()),
         );

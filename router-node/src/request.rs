@@ -9,7 +9,7 @@
 mod admit;
 pub(crate) mod after;
 pub(crate) mod background;
-mod credential;
+pub(crate) mod credential;
 pub(crate) mod dispatch;
 mod emergency;
 pub(crate) mod facts;
@@ -18,6 +18,7 @@ pub(crate) mod leased;
 pub(crate) mod live;
 pub(crate) mod pick;
 mod pinned;
+mod preflight;
 pub(crate) mod refuse;
 mod repeat;
 pub(crate) mod resolve;
@@ -179,6 +180,9 @@ async fn walk(
         let Some((candidate, ticket)) = entered.await else {
             continue;
         };
+        if preflight::withholds(request, &candidate, probe, &mut durable).await {
+            continue;
+        }
         let passage = match leased::clear(&mut leased, request, &candidate, probe).await? {
             Cleared::Go(passage) => passage,
             Cleared::Again => continue,

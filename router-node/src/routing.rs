@@ -140,9 +140,14 @@ impl Slot {
 
     /// Until when `model` is locked on it, if it is.
     pub(crate) fn locked(&self, model: &str, now: Millis) -> Option<Millis> {
+        Some(self.lock(model, now)?.0)
+    }
+
+    /// The same, and whether it is before anybody refused.
+    pub(crate) fn lock(&self, model: &str, now: Millis) -> Option<(Millis, bool)> {
         let lockouts = self.cell.lockouts();
         let lockout = lockouts.locked(model, &self.lockout_rules, now)?;
-        Some(lockout.until)
+        Some((lockout.until, lockout.withheld.is_some()))
     }
 
     /// Whether it may be used for `model` now.

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use crate::protocol::Protocol;
 use crate::stream::chat::wire::{Chunk, Delta};
-use crate::stream::failure::{StreamFailure, StreamFailureKind, real_error};
+use crate::stream::failure::{StreamFailure, StreamFailureKind, no_error, real_error};
 use crate::stream::lenient::{Filled, normalise, object};
 use crate::stream::messages::wire::{Event as MessagesError, Message};
 use crate::stream::open::opening;
@@ -199,9 +199,7 @@ fn messages(
     answer: &Message<'_>,
     data: &[u8],
 ) -> Result<Seen, StreamFailure> {
-    if let Some(body) = error.error_body(data) {
-        return Err(StreamFailure::error_event(Some(body)));
-    }
+    no_error(error.kind.as_str(), error.error, data)?;
     if !answer.content.present() {
         return Err(foreign(data));
     }

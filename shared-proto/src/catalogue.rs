@@ -90,6 +90,7 @@ struct Row {
     #[serde(default)]
     lenient_stream_end: bool,
     egress_bucket_family: Option<String>,
+    usage_url: Option<String>,
     oauth: Option<TokenRow>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -170,6 +171,7 @@ fn built(row: Row) -> Entry {
         per_model_quota: row.per_model_quota,
         lenient_stream_end: row.lenient_stream_end,
         egress_bucket_family: row.egress_bucket_family,
+        usage_url: row.usage_url,
         token_endpoint: row.oauth.and_then(|row| {
             let url = row.token_url.clone()?;
             Some(described(&row, url, None))

@@ -39,7 +39,7 @@ pub use saved::{Area, Patch, Saved};
 pub use settings::{
     ConnectionCooldown, EgressRules, EmergencyFallback, ErrorRule, HintBounds, MAX_TOOLS,
     ModelLockout, PerProfile, ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules,
-    Settings, UsageWall, WaitForCooldown,
+    QuotaPreflight, Settings, UsageWall, WaitForCooldown,
 };
 pub use shape::schema;
 pub use store_url::{Login, RedisHost, RedisServers, RedisUrl, StoreUrl};
@@ -156,6 +156,8 @@ pub struct Provider {
     pub egress_bucket_family: Option<String>,
     /// Where its OAuth tokens are refreshed; `None` where that is not known.
     pub token_endpoint: Option<TokenEndpoint>,
+    /// Where an account's live usage is asked for; `None` where that is not known.
+    pub usage_url: Option<String>,
 }
 
 /// Where a provider serves each protocol. Absent means it does not.

@@ -137,6 +137,8 @@ pub enum ErrorType {
     GeoBlocked,
     /// The provider refused the request without a reason.
     RequestRejected,
+    /// Nobody refused: a window of the quota was all but used up before the call.
+    QuotaPreflight,
 }
 
 /// Why a connection is out of use until an operator or new credentials bring it back.
@@ -184,6 +186,8 @@ pub enum HintSource {
     GoogleRpcRetryInfo,
     /// A field or text of the body.
     Body,
+    /// Not this answer: a window of the account's quota, as earlier ones told of it.
+    QuotaWindow,
 }
 
 impl HintSource {
@@ -193,6 +197,7 @@ impl HintSource {
             Self::Header => "header",
             Self::GoogleRpcRetryInfo => "google_rpc_retry_info",
             Self::Body => "body",
+            Self::QuotaWindow => "quota_window",
         }
     }
 }
@@ -206,6 +211,14 @@ pub struct ResetHint {
     pub source: HintSource,
     /// The exact header or field, such as `retry-after-ms`.
     pub field: String,
+}
+
+impl ResetHint {
+    /// Whether it is no word of the refusal, and so not an announcement that an
+    /// operator may switch off.
+    pub fn is_known_otherwise(&self) -> bool {
+        self.source == HintSource::QuotaWindow
+    }
 }
 
 /// How long a failed connection rests.

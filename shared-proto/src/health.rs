@@ -42,6 +42,7 @@ mod sibling;
 mod streak;
 #[cfg(test)]
 mod tests;
+mod withheld;
 
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,7 @@ use crate::egress::Mark;
 use crate::failure::{Blame, Cooldown, Failure, HintSource, ResetHint, Terminal};
 use crate::mirror::key;
 use crate::mirror::record::Body;
+use crate::quota::preflight::Origin;
 
 pub use event::{Blocked, HealthEvent, Outcome, Status, Step};
 pub use imported::parse_until;
@@ -106,6 +108,8 @@ pub struct ConnectionHealth {
     pub expired_retry: Option<ExpiredRetry>,
     /// The limit of an address that it rests for, if it does for one.
     pub egress: Option<Mark>,
+    /// The window of its quota that it rests for before anybody refused, if it does.
+    pub preflight: Option<Origin>,
 }
 
 // === events ===
@@ -126,6 +130,7 @@ impl ConnectionHealth {
                 met_by,
             } => self.limited((*started_at, failure), (exit, met_by), now, rules),
             HealthEvent::SiblingLimited(limit) => self.shared(limit, now, rules),
+            HealthEvent::Withheld(origin) => self.withheld(origin, now, rules),
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
             HealthEvent::Retried { number, expired_at } => self.retried(*number, *expired_at, now),
             HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
@@ -180,7 +185,8 @@ impl ConnectionHealth {
             Cooldown::Fixed(ms) => self.cooled(started_at, failure, now, (ms, self.level(now))),
             Cooldown::Streak => self.refused(started_at, failure, now, rules),
             Cooldown::Ladder => {
-                let hint = failure.hint.as_ref().filter(|_| rules.use_hints);
+                let usable = |hint: &&ResetHint| rules.use_hints || hint.is_known_otherwise();
+                let hint = failure.hint.as_ref().filter(usable);
                 match hint.filter(|hint| hint.wait_ms > 0) {
                     Some(hint) => self.announced(started_at, failure, hint, now),
                     None => self.cooled(started_at, failure, now, rules.climb(self.level(now))),
@@ -337,6 +343,7 @@ impl ConnectionHealth {
             last_error: Some(LastError::new(failure, now)),
             settled_at: Some(now),
             egress: None,
+            preflight: None,
             ..self.clone()
         }
     }

@@ -17,9 +17,9 @@ mod body;
 #[cfg(test)]
 pub(crate) mod corpus;
 pub(crate) mod document;
-mod duration;
+pub(crate) mod duration;
 pub(crate) mod headers;
-mod moment;
+pub(crate) mod moment;
 pub(crate) mod text;
 
 use document::Document;

@@ -6,6 +6,7 @@
 //! | pick | [`pick`], [`pin`] | in which order targets are tried; which connection a session stays with |
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | share | [`egress`] | which connections leave by one address, and rest for its limits together |
+//! | foresee | [`quota`] | what answers tell of an account's quota, and what follows before it is spent |
 //! | classify | [`restate`], [`classify`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
@@ -37,11 +38,13 @@ pub mod mirror;
 pub mod pick;
 pub mod pin;
 pub mod protocol;
+pub mod quota;
 pub mod restate;
 pub mod roster;
 #[cfg(test)]
 mod simulation;
 pub mod sse;
+pub mod step;
 pub mod stream;
 pub mod token;
 pub mod tools;

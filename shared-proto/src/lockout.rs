@@ -17,6 +17,7 @@
 //! before its attempt began; a lock that runs ends by its time.
 
 mod event;
+mod preflight;
 mod rules;
 mod scope;
 #[cfg(test)]
@@ -32,13 +33,19 @@ use crate::health::EXTEND_MIN_MS;
 use crate::mirror::key;
 use crate::mirror::record::Body;
 
-pub use event::{Locked, LockoutEvent, Outcome, Step};
+pub use event::{Freed, Locked, LockoutEvent, Outcome, Step};
+pub use preflight::{Due, Withheld};
 pub use rules::{LockoutRules, charged};
-pub use scope::{Scope, keys};
+pub use scope::{Scope, keys, quota_key};
 
 /// Models and families of one connection that are remembered. Past it what
-/// matters least is forgotten: what is over, then what ends first.
+/// matters least is forgotten, see [`ModelLockouts::placed`].
 pub const ENTRIES_MAX: usize = 1000;
+/// Bytes of a model's name, so that a full record stays one that is stored. A
+/// longer name is not locked; no request with one is taken.
+pub const MODEL_MAX_BYTES: usize = 256;
+/// Models whose broken streams are counted.
+const TORN_MODELS_MAX: usize = 250;
 
 /// A model whose streams break after their first output is locked by so many in a row.
 const TORN_MAX: u32 = 3;
@@ -55,6 +62,8 @@ pub struct ModelLockouts {
     torn: BTreeMap<String, Torn>,
     /// The last clearing of everything.
     renewed_at: Option<Millis>,
+    /// When the live usage was asked for that last ended a lock early.
+    freed_at: Option<Millis>,
 }
 
 /// One lock, running or over.
@@ -78,6 +87,9 @@ pub struct Lockout {
     pub last_failure_at: Millis,
     /// Length that the last of them called for, ms.
     pub last_cooldown_ms: u64,
+    /// Why it was set before anybody refused, if nobody has since.
+    #[serde(default)]
+    pub withheld: Option<Withheld>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +173,13 @@ impl ModelLockouts {
                 model,
                 halve,
             } => self.succeeded((*started_at, now), model, *halve, rules),
+            LockoutEvent::Withheld { model, origin } => self.withheld(model, origin, now, rules),
+            LockoutEvent::Looking {
+                key,
+                origin,
+                number,
+            } => self.looking(key, origin, *number, now),
+            LockoutEvent::Freed(freed) => self.freed(freed, now, rules),
             LockoutEvent::Clear { model: Some(model) } => self.cleared(model, rules),
             LockoutEvent::Clear { model: None } => self.renewed(now),
         }
@@ -168,7 +187,7 @@ impl ModelLockouts {
 
     fn failed(&self, met: Met<'_>, after_output: bool, rules: &LockoutRules) -> Step {
         let failure = met.failure;
-        if failure.blame != Blame::Model || met.model.trim().is_empty() {
+        if failure.blame != Blame::Model || !lockable(met.model) {
             return self.kept(Outcome::Nothing);
         }
         if self.renewed_at.is_some_and(|at| met.started_at <= at) {
@@ -204,7 +223,7 @@ impl ModelLockouts {
         let in_row = last.filter(|torn| now.since(torn.last_at) <= TORN_WINDOW_MS);
         let count = in_row.map_or(1, |torn| torn.count.saturating_add(1));
         let mut state = self.clone();
-        let room = state.torn.len() < ENTRIES_MAX || last.is_some();
+        let room = state.torn.len() < TORN_MODELS_MAX || last.is_some();
         if !room {
             state.torn.pop_first();
         }
@@ -253,11 +272,9 @@ impl ModelLockouts {
             failure_count,
             last_failure_at: now,
             last_cooldown_ms: cooldown_ms,
+            withheld: None,
         };
-        let mut state = self.clone();
-        state.make_room(&key, now);
-        state.entries.insert(key, lockout);
-        state.into_step(Outcome::Locked(Locked { until, scope }))
+        self.placed(key, lockout, now)
     }
 
     /// One that was under way when the last failure was counted: it may still
@@ -272,6 +289,7 @@ impl ModelLockouts {
         if let Some(entry) = state.entries.get_mut(key) {
             entry.until = until;
             entry.last_cooldown_ms = until.since(entry.last_failure_at);
+            entry.withheld = None;
         }
         state.into_step(Outcome::Locked(Locked { until, scope }))
     }
@@ -337,17 +355,25 @@ impl ModelLockouts {
         state.into_step(Outcome::Recovered)
     }
 
-    fn make_room(&mut self, key: &str, now: Millis) {
-        if self.entries.len() < ENTRIES_MAX || self.entries.contains_key(key) {
-            return;
+    /// The same with a lock in its place. Without room for another one, what is
+    /// over goes first, then what nobody has (404): a client may make up such names,
+    /// and they must not push out a lock that spares an account. Other locks that
+    /// run stay, and the new one is not kept.
+    fn placed(&self, key: String, lockout: Lockout, now: Millis) -> Step {
+        let mut state = self.clone();
+        if state.entries.len() >= ENTRIES_MAX && !state.entries.contains_key(&key) {
+            let may_go = |entry: &Lockout| entry.until <= now || entry.scope == Scope::NotFound;
+            let least = state.entries.iter().filter(|(_, entry)| may_go(entry));
+            let least = least.min_by_key(|(_, entry)| (entry.until > now, entry.until));
+            let Some((least, _)) = least else {
+                return self.kept(Outcome::Nothing);
+            };
+            let least = least.clone();
+            state.entries.remove(&least);
         }
-        let least = self
-            .entries
-            .iter()
-            .min_by_key(|(_, entry)| (entry.until > now, entry.until));
-        if let Some(key) = least.map(|(key, _)| key.clone()) {
-            self.entries.remove(&key);
-        }
+        let Lockout { until, scope, .. } = lockout;
+        state.entries.insert(key, lockout);
+        state.into_step(Outcome::Locked(Locked { until, scope }))
     }
 
     fn kept(&self, outcome: Outcome) -> Step {
@@ -365,6 +391,11 @@ impl ModelLockouts {
             outcome,
         }
     }
+}
+
+/// Whether a lock may be kept of `model`.
+fn lockable(model: &str) -> bool {
+    (1..=MODEL_MAX_BYTES).contains(&model.trim().len())
 }
 
 impl Body for ModelLockouts {

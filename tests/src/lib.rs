@@ -44,7 +44,6 @@ pub mod coordinator;
 pub mod cut;
 pub mod dialect;
 pub mod events;
-pub mod forward;
 pub mod lease;
 pub mod metrics;
 pub mod node;

@@ -1,7 +1,10 @@
 //! A forward proxy, over HTTP (CONNECT, or absolute URLs) or SOCKS5. It notes
-//! whom it was asked for and what was presented, refuses and falls silent to
-//! order, and can lead connections for one address to another, so that two
-//! proxies give the same service two faces.
+//! whom it was asked for and what was presented, misbehaves to order, and can
+//! lead connections for one address to another, so that two proxies give the
+//! same service two faces.
+
+mod http;
+mod socks;
 
 use std::collections::HashMap;
 use std::io;
@@ -9,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -33,11 +36,28 @@ pub enum Manner {
     Unauthorized,
     /// It reads and never answers.
     Silent,
+    /// It answers in another protocol.
+    Garbage,
+    /// It closes at once.
+    Close,
+}
+
+/// How it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// `CONNECT`.
+    Tunnel,
+    /// With the whole address in the request.
+    Whole,
+    /// SOCKS 5.
+    Socks,
 }
 
 /// One connection that it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
+    /// How.
+    pub how: How,
     /// `host:port`, as it was asked.
     pub target: String,
     /// `proxy-authorization` as it came, or `user:password` of SOCKS.
@@ -47,6 +67,8 @@ pub struct Asked {
 #[derive(Debug)]
 struct Shared {
     kind: Kind,
+    /// What it wants to be shown, as in [`Asked::credentials`].
+    wanted: Option<String>,
     manner: Mutex<Manner>,
     asked: Mutex<Vec<Asked>>,
     ways: Mutex<HashMap<String, SocketAddr>>,
@@ -68,12 +90,23 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Starts on a free port of loopback.
+    /// One that takes everybody, on a free port of loopback.
     pub async fn start(kind: Kind) -> Self {
+        Self::with(kind, None).await
+    }
+
+    /// One that wants to be shown `login`: the value of `Proxy-Authorization`,
+    /// or `user:password` for SOCKS.
+    pub async fn asking(kind: Kind, login: &str) -> Self {
+        Self::with(kind, Some(login.to_owned())).await
+    }
+
+    async fn with(kind: Kind, wanted: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             kind,
+            wanted,
             manner: Mutex::new(Manner::Serve),
             asked: Mutex::default(),
             ways: Mutex::default(),
@@ -98,7 +131,17 @@ impl Proxy {
             Kind::Http => "http",
             Kind::Socks5 => "socks5",
         };
+        self.url_by(scheme, login)
+    }
+
+    /// The same by another name of what it speaks, as `socks5h`.
+    pub fn url_by(&self, scheme: &str, login: &str) -> String {
         format!("{scheme}://{login}{}", self.addr)
+    }
+
+    /// Where it listens.
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     /// Changes how it behaves from the next connection on.
@@ -149,9 +192,23 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     client.set_nodelay(true)?;
+    match shared.manner() {
+        Manner::Close => return Ok(()),
+        Manner::Silent => return silence(&mut client).await,
+        Manner::Garbage => {
+            let read = client.read(&mut [0; 1024]).await?;
+            let answer: &[u8] = if read > 0 {
+                b"SSH-2.0-OpenSSH_9.9\r\n\r\n"
+            } else {
+                b""
+            };
+            return client.write_all(answer).await;
+        }
+        Manner::Serve | Manner::Refuse | Manner::Unauthorized => {}
+    }
     match shared.kind {
-        Kind::Http => http(&mut client, shared).await,
-        Kind::Socks5 => socks(&mut client, shared).await,
+        Kind::Http => http::serve(&mut client, shared).await,
+        Kind::Socks5 => socks::serve(&mut client, shared).await,
     }
 }
 
@@ -160,13 +217,16 @@ impl Shared {
         *self.manner.lock().unwrap()
     }
 
-    fn note(&self, target: &str, credentials: Option<String>) {
-        let target = target.to_owned();
-        let asked = Asked {
-            target,
+    /// Notes what it was asked for; whether it takes who asks.
+    fn note(&self, how: How, target: &str, credentials: Option<String>) -> bool {
+        let welcome = self.wanted.is_none() || self.wanted == credentials;
+        let takes = welcome && self.manner() != Manner::Unauthorized;
+        self.asked.lock().unwrap().push(Asked {
+            how,
+            target: target.to_owned(),
             credentials,
-        };
-        self.asked.lock().unwrap().push(asked);
+        });
+        takes
     }
 
     async fn connect(&self, target: &str) -> io::Result<TcpStream> {
@@ -185,190 +245,4 @@ async fn silence(client: &mut TcpStream) -> io::Result<()> {
     let mut bytes = [0; 1024];
     while client.read(&mut bytes).await? > 0 {}
     Ok(())
-}
-
-/// The head of a request, without its last empty line.
-struct Head {
-    method: String,
-    uri: String,
-    /// Every other line, each with its end, but those that are for the proxy.
-    fields: String,
-    credentials: Option<String>,
-    length: usize,
-}
-
-impl Head {
-    fn parse(text: &str) -> Self {
-        let mut lines = text.lines();
-        let mut first = lines.next().unwrap_or("").split(' ');
-        let mut word = || first.next().unwrap_or("").to_owned();
-        let mut head = Self {
-            method: word(),
-            uri: word(),
-            fields: String::new(),
-            credentials: None,
-            length: 0,
-        };
-        for line in lines {
-            let (name, value) = line.split_once(':').unwrap_or((line, ""));
-            match name.to_ascii_lowercase().as_str() {
-                "proxy-authorization" => head.credentials = Some(value.trim().to_owned()),
-                "proxy-connection" => {}
-                name => {
-                    if name == "content-length" {
-                        head.length = value.trim().parse().unwrap_or(0);
-                    }
-                    head.fields.extend([line, "\r\n"]);
-                }
-            }
-        }
-        head
-    }
-
-    /// Whom it is for, and the path there.
-    fn target(&self) -> (&str, &str) {
-        let absolute = self.uri.strip_prefix("http://").unwrap_or(&self.uri);
-        match absolute.find('/') {
-            Some(at) => absolute.split_at(at),
-            None => (absolute, "/"),
-        }
-    }
-}
-
-/// Reads up to the end of a head; `None` once the peer has closed. `read` holds
-/// what came beyond it.
-async fn head(
-    client: &mut (impl AsyncRead + Unpin),
-    read: &mut Vec<u8>,
-) -> io::Result<Option<Head>> {
-    loop {
-        if let Some(end) = read.windows(4).position(|at| at == b"\r\n\r\n") {
-            let text = String::from_utf8_lossy(&read[..end]).into_owned();
-            read.drain(..end + 4);
-            return Ok(Some(Head::parse(&text)));
-        }
-        if client.read_buf(read).await? == 0 {
-            return Ok(None);
-        }
-    }
-}
-
-async fn http(client: &mut TcpStream, shared: &Shared) -> io::Result<()> {
-    let mut read = Vec::new();
-    let Some(first) = head(client, &mut read).await? else {
-        return Ok(());
-    };
-    let target = first.target().0.to_owned();
-    shared.note(&target, first.credentials.clone());
-    let refusal: &[u8] = match shared.manner() {
-        Manner::Serve => b"",
-        Manner::Refuse => b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
-        Manner::Unauthorized => {
-            b"HTTP/1.1 407 Proxy Authentication Required\r\nproxy-authenticate: Basic realm=\"x\"\r\ncontent-length: 0\r\n\r\n"
-        }
-        Manner::Silent => return silence(client).await,
-    };
-    if !refusal.is_empty() {
-        return client.write_all(refusal).await;
-    }
-    let mut server = shared.connect(&target).await?;
-    if first.method == "CONNECT" {
-        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
-        server.write_all(&read).await?;
-        copy_bidirectional(client, &mut server).await?;
-        return Ok(());
-    }
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
-    let asking = async {
-        let mut next = Some(first);
-        while let Some(request) = next {
-            let (_, path) = request.target();
-            let text = format!(
-                "{} {path} HTTP/1.1\r\n{}\r\n",
-                request.method, request.fields
-            );
-            to_server.write_all(text.as_bytes()).await?;
-            while read.len() < request.length {
-                if from_client.read_buf(&mut read).await? == 0 {
-                    return Ok(());
-                }
-            }
-            let body: Vec<u8> = read.drain(..request.length).collect();
-            to_server.write_all(&body).await?;
-            next = head(&mut from_client, &mut read).await?;
-        }
-        io::Result::Ok(())
-    };
-    // Whichever side closes first ends both.
-    tokio::select! {
-        asked = asking => asked,
-        answered = copy(&mut from_server, &mut to_client) => answered.map(drop),
-    }
-}
-
-async fn socks(client: &mut TcpStream, shared: &Shared) -> io::Result<()> {
-    let mut start = [0; 2];
-    client.read_exact(&mut start).await?;
-    let mut methods = vec![0; usize::from(start[1])];
-    client.read_exact(&mut methods).await?;
-    match shared.manner() {
-        Manner::Silent => return silence(client).await,
-        Manner::Unauthorized => {
-            shared.note("", None);
-            return client.write_all(&[5, 0xff]).await;
-        }
-        Manner::Serve | Manner::Refuse => {}
-    }
-    let mut credentials = None;
-    if methods.contains(&2) {
-        client.write_all(&[5, 2]).await?;
-        client.read_exact(&mut [0; 1]).await?;
-        let user = short_text(client).await?;
-        let password = short_text(client).await?;
-        credentials = Some(format!("{user}:{password}"));
-        client.write_all(&[1, 0]).await?;
-    } else {
-        client.write_all(&[5, 0]).await?;
-    }
-    let target = socks_target(client).await?;
-    shared.note(&target, credentials);
-    if shared.manner() == Manner::Refuse {
-        return client.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).await;
-    }
-    let mut server = shared.connect(&target).await?;
-    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
-    copy_bidirectional(client, &mut server).await?;
-    Ok(())
-}
-
-/// A byte of length and as many of text.
-async fn short_text(client: &mut TcpStream) -> io::Result<String> {
-    let mut length = [0; 1];
-    client.read_exact(&mut length).await?;
-    let mut text = vec![0; usize::from(length[0])];
-    client.read_exact(&mut text).await?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
-}
-
-/// Reads a SOCKS request; its target as `host:port`.
-async fn socks_target(client: &mut TcpStream) -> io::Result<String> {
-    let mut head = [0; 4];
-    client.read_exact(&mut head).await?;
-    let host = match head[3] {
-        1 => {
-            let mut ip = [0; 4];
-            client.read_exact(&mut ip).await?;
-            std::net::Ipv4Addr::from(ip).to_string()
-        }
-        3 => short_text(client).await?,
-        _ => {
-            let mut ip = [0; 16];
-            client.read_exact(&mut ip).await?;
-            format!("[{}]", std::net::Ipv6Addr::from(ip))
-        }
-    };
-    let mut port = [0; 2];
-    client.read_exact(&mut port).await?;
-    Ok(format!("{host}:{}", u16::from_be_bytes(port)))
 }

@@ -1,6 +1,7 @@
 //! A server that is away, frozen, slow, or refuses: every call ends in time,
 //! the reason is told, and everything goes on when it is cured.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster_tests::cut::{Cut, Mode};
@@ -217,6 +218,33 @@ async fn refused_writes_are_explained_and_reads_go_on() {
         server.call(cure).await;
         up(&mirror).await;
     }
+    create(&mirror, "b").await;
+}
+
+/// With `stop-writes-on-bgsave-error`, as Redis is by default.
+#[tokio::test]
+async fn a_server_that_can_not_save_takes_no_writes_and_is_read() {
+    let server = Setup::memory().line("save 3600 1").start().await;
+    let mirror = open(&server.url(), patient()).await;
+    let done = create(&mirror, "a").await;
+    // Nothing can take the place of a directory that is not empty.
+    std::fs::create_dir_all(server.dir().join("dump.rdb/full")).unwrap();
+    server.call(&["BGSAVE"]).await;
+    let tries = AtomicU64::new(0);
+    let why = eventually("writes are refused", || async {
+        let id = tries.fetch_add(1, Ordering::Relaxed).to_string();
+        match mirror.commit(put(&id, Expected::Absent, 1)).await {
+            Err(CommitError::Unreachable(why)) => Some(why),
+            _ => None,
+        }
+    })
+    .await;
+    assert!(why.0.contains("MISCONF"), "{why}");
+    assert!(degraded(&mirror).await.contains("MISCONF"));
+    let record = mirror.load(&key("a")).await.unwrap().unwrap();
+    assert_eq!(record.revision, done.revision);
+    server.call(&["CONFIG", "SET", "save", ""]).await;
+    up(&mirror).await;
     create(&mirror, "b").await;
 }
 

@@ -8,6 +8,7 @@ use shared_proto::health::{self, ConnectionHealth};
 use shared_proto::lane::{LaneEvent, LaneOutcome, LaneRules, UsageLane};
 use shared_proto::lockout::{self, LockoutEvent, LockoutRules, ModelLockouts};
 use shared_proto::mirror::record::Body;
+use shared_proto::step::Step;
 use shared_proto::tools::{Learned, ToolLimit};
 
 /// A pure machine whose state is mirrored.
@@ -20,25 +21,33 @@ pub(crate) trait Machine: Body + Clone + Default + PartialEq + Unpin + 'static {
     type Outcome: Clone + Send + Unpin + 'static;
 
     /// The next state, whether it differs, and what the reporter is told.
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self>;
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome>;
 
-    /// The next time after `now` at which the state reads differently by itself.
-    fn wakes_at(&self, now: Millis) -> Option<Millis>;
+    /// The next time after `now` at which the state reads differently by itself;
+    /// none where every reader judges its ends from the clock.
+    fn wakes_at(&self, _now: Millis) -> Option<Millis> {
+        None
+    }
 
     /// What has to happen to a state that a starting owner finds in the store,
     /// because of the rules it starts with.
-    fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event>;
+    fn on_found(&self, _rules: &Self::Rules) -> Option<Self::Event> {
+        None
+    }
 
     /// Whether the event changes nothing on a state that knows it already, so
     /// that it may be applied again where nobody can tell whether it is known.
     fn may_repeat(event: &Self::Event) -> bool;
 }
 
-/// The result of one step.
-pub(crate) struct Applied<M: Machine> {
-    pub(crate) state: M,
-    pub(crate) changed: bool,
-    pub(crate) outcome: M::Outcome,
+/// Whether both are known and not the same.
+fn differ<T: PartialEq>(found: Option<T>, own: Option<T>) -> bool {
+    found.zip(own).is_some_and(|(found, own)| found != own)
 }
 
 impl Machine for ConnectionHealth {
@@ -46,9 +55,14 @@ impl Machine for ConnectionHealth {
     type Rules = health::HealthRules;
     type Outcome = health::Outcome;
 
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome> {
         let step = self.step(event, now, rules);
-        Applied {
+        Step {
             state: step.state,
             changed: step.changed,
             outcome: step.outcome,
@@ -61,9 +75,7 @@ impl Machine for ConnectionHealth {
 
     fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event> {
         // The failures were those of another credential.
-        let both = self.credential.zip(rules.credential);
-        both.is_some_and(|(found, own)| found != own)
-            .then_some(health::HealthEvent::CredentialsChanged)
+        differ(self.credential, rules.credential).then_some(health::HealthEvent::CredentialsChanged)
     }
 
     fn may_repeat(event: &Self::Event) -> bool {
@@ -72,7 +84,8 @@ impl Machine for ConnectionHealth {
             | health::HealthEvent::Succeeded { .. }
             | health::HealthEvent::Retried { .. }
             | health::HealthEvent::LimitedAt { .. }
-            | health::HealthEvent::SiblingLimited(_) => true,
+            | health::HealthEvent::SiblingLimited(_)
+            | health::HealthEvent::Withheld(_) => true,
             // It would forget what was counted since.
             health::HealthEvent::Reset | health::HealthEvent::CredentialsChanged => false,
         }
@@ -84,27 +97,22 @@ impl Machine for ModelLockouts {
     type Rules = LockoutRules;
     type Outcome = lockout::Outcome;
 
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
-        let step = self.step(event, now, rules);
-        Applied {
-            state: step.state,
-            changed: step.changed,
-            outcome: step.outcome,
-        }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        // Every reader judges a lock's end from the clock.
-        None
-    }
-
-    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
-        None
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome> {
+        self.step(event, now, rules)
     }
 
     fn may_repeat(event: &Self::Event) -> bool {
         match event {
-            LockoutEvent::Failed { .. } | LockoutEvent::Succeeded { halve: false, .. } => true,
+            LockoutEvent::Failed { .. }
+            | LockoutEvent::Succeeded { halve: false, .. }
+            | LockoutEvent::Withheld { .. }
+            | LockoutEvent::Looking { .. }
+            | LockoutEvent::Freed(_) => true,
             // It halves each time, or forgets what was counted since.
             LockoutEvent::Succeeded { halve: true, .. } | LockoutEvent::Clear { .. } => false,
         }
@@ -117,21 +125,12 @@ impl Machine for Observations {
     type Rules = ();
     type Outcome = ();
 
-    fn apply(&self, event: &Self, _: Millis, (): &()) -> Applied<Self> {
-        Applied {
+    fn apply(&self, event: &Self, _: Millis, (): &()) -> Step<Self, Self::Outcome> {
+        Step {
             changed: event != self,
             state: event.clone(),
             outcome: (),
         }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        // Every reader judges by the clock what is too old.
-        None
-    }
-
-    fn on_found(&self, (): &()) -> Option<Self> {
-        None
     }
 
     fn may_repeat(_: &Self) -> bool {
@@ -144,25 +143,18 @@ impl Machine for UsageLane {
     type Rules = LaneRules;
     type Outcome = LaneOutcome;
 
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
-        let step = self.step(event, now, rules);
-        Applied {
-            state: step.state,
-            changed: step.changed,
-            outcome: step.outcome,
-        }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        // Every reader judges a lane's end from the clock.
-        None
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome> {
+        self.step(event, now, rules)
     }
 
     fn on_found(&self, rules: &Self::Rules) -> Option<Self::Event> {
         // It was the wall of another account.
-        let both = self.credential.zip(rules.credential);
-        both.is_some_and(|(found, own)| found != own)
-            .then_some(LaneEvent::Forget)
+        differ(self.credential, rules.credential).then_some(LaneEvent::Forget)
     }
 
     fn may_repeat(event: &Self::Event) -> bool {
@@ -181,21 +173,13 @@ impl Machine for ToolLimit {
     type Rules = ();
     type Outcome = ();
 
-    fn apply(&self, event: &Self::Event, _: Millis, (): &Self::Rules) -> Applied<Self> {
+    fn apply(&self, event: &Self::Event, _: Millis, (): &Self::Rules) -> Step<Self, Self::Outcome> {
         let (state, changed) = self.step(*event);
-        Applied {
+        Step {
             state,
             changed,
             outcome: (),
         }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        None
-    }
-
-    fn on_found(&self, (): &Self::Rules) -> Option<Self::Event> {
-        None
     }
 
     fn may_repeat(_: &Self::Event) -> bool {
@@ -208,22 +192,13 @@ impl Machine for ProviderBreaker {
     type Rules = BreakerRules;
     type Outcome = BreakerOutcome;
 
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
-        let step = self.step(event, now, rules);
-        Applied {
-            state: step.state,
-            changed: step.changed,
-            outcome: step.outcome,
-        }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        // Half-open is lazy: every reader judges it from the clock.
-        None
-    }
-
-    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
-        None
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome> {
+        self.step(event, now, rules)
     }
 
     fn may_repeat(event: &Self::Event) -> bool {
@@ -251,22 +226,13 @@ impl Machine for ProviderGate {
     type Rules = GateRules;
     type Outcome = GateOutcome;
 
-    fn apply(&self, event: &Self::Event, now: Millis, rules: &Self::Rules) -> Applied<Self> {
-        let step = self.step(event, now, rules);
-        Applied {
-            state: step.state,
-            changed: step.changed,
-            outcome: step.outcome,
-        }
-    }
-
-    fn wakes_at(&self, _: Millis) -> Option<Millis> {
-        // Every reader judges a rest's end from the clock.
-        None
-    }
-
-    fn on_found(&self, _: &Self::Rules) -> Option<Self::Event> {
-        None
+    fn apply(
+        &self,
+        event: &Self::Event,
+        now: Millis,
+        rules: &Self::Rules,
+    ) -> Step<Self, Self::Outcome> {
+        self.step(event, now, rules)
     }
 
     fn may_repeat(event: &Self::Event) -> bool {

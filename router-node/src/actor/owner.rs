@@ -178,10 +178,13 @@ impl<M: Machine, P: Publish<M>> Owner<M, P> {
             }
             Err(error) => {
                 owner.shared.commits.failed.inc();
-                tracing::debug!(key = ?owner.key, %error, "commit failed; it is tried again");
-                owner
-                    .replica
-                    .failed(matches!(error, CommitError::Unreachable(_)));
+                let away = matches!(error, CommitError::Unreachable(_));
+                if away || owner.failures > 0 {
+                    tracing::debug!(key = ?owner.key, %error, "commit failed; it is tried again");
+                } else {
+                    tracing::error!(key = ?owner.key, %error, "other nodes do not learn of a change");
+                }
+                owner.replica.failed(away);
                 owner.retry_later(ctx);
             }
         }

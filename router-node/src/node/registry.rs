@@ -254,6 +254,7 @@ impl Registry {
         owner.do_send(NewRules::<ConnectionHealth>(rules));
         if before.is_some_and(|before| before != mark) {
             owner.do_send(Report::<ConnectionHealth>(HealthEvent::CredentialsChanged));
+            cell.quota.forget();
             if let Some(owner) = cell.lockout_owner() {
                 // They were the limits of another account.
                 owner.do_send(Report::<ModelLockouts>(LockoutEvent::Clear { model: None }));

@@ -74,6 +74,17 @@ pub(super) fn present(candidate: &Candidate, now: Millis) -> Result<Credential, 
     })
 }
 
+/// What an account shows where nothing is renewed for it: its token, if that is good
+/// at `now`, or its key.
+pub(crate) fn shown(slot: &Slot, now: Millis) -> Option<(HeaderName, HeaderValue)> {
+    match slot.bearer() {
+        Some(bearer) => bearer
+            .is_valid(now)
+            .then(|| (AUTHORIZATION, bearer.header())),
+        None => slot.auth.clone(),
+    }
+}
+
 impl Credential {
     /// Whether new tokens may mend this failure.
     pub(super) fn may_mend(&self, failed: &Failed) -> bool {

@@ -2,6 +2,7 @@
 //! answer is whole or its stream is committed.
 
 mod outgoing;
+mod streams;
 
 use std::time::Duration;
 
@@ -19,19 +20,18 @@ use shared_proto::failure::Failure;
 use shared_proto::hint;
 use shared_proto::lockout;
 use shared_proto::protocol::Protocol;
-use shared_proto::stream::{
-    BodyShape, ContentType, RelayOptions, StreamFailure, StreamFailureKind, Usage,
-};
+use shared_proto::stream::{BodyShape, ContentType, RelayOptions, Usage};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Admitted;
 use super::facts::Facts;
 use super::lane::{Ride, slow_header};
-use super::live::{Live, LiveEnd};
+use super::live::Live;
 use super::pick::Candidate;
 use super::unsent::{transport, unsent};
-use crate::egress::Egress;
 use crate::http::headers;
+use crate::node::Node;
+use crate::quota;
 use crate::simulated;
 use crate::timer::{after, limit};
 use crate::upstream::answer::{Answer, AnswerBody, Broken};
@@ -54,7 +54,7 @@ pub(crate) struct Call<'a> {
     clients: &'a Clients,
     /// The longest that a whole answer is waited for, whatever the provider's timers say.
     most: Duration,
-    egress: &'a Egress,
+    node: &'a Node,
 }
 
 /// An upstream's success.
@@ -99,7 +99,7 @@ impl<'a> Call<'a> {
             config: &request.routing.config,
             clients: &request.worker.clients,
             most: Duration::MAX,
-            egress: &request.worker.node.egress,
+            node: &request.worker.node,
         }
     }
 
@@ -133,6 +133,12 @@ impl<'a> Call<'a> {
                 .unwrap_or_else(|_| late())
         };
         let answer = sent.map_err(unsent)?;
+        quota::saw(
+            &candidate.slot,
+            self.model(candidate).unwrap_or_default(),
+            &answer.headers,
+            self.node.now(),
+        );
         if let Some(ride) = ride {
             ride.saw(answer.status, &answer.headers);
         }
@@ -233,14 +239,14 @@ impl<'a> Call<'a> {
             per_model_quota: candidate.slot.per_model_quota,
             reading: provider.reading,
             daily_reset: Some(settings.daily_reset(provider)),
-            model: (!self.facts.listing).then_some(&*candidate.model),
+            model: self.model(candidate),
             in_stream: (200..300).contains(&answer.status),
         };
         let rules = self.rules(candidate);
         let slot = &candidate.slot;
         let failure = classify::classify(&error, &rules, now);
         let of_address = if slot.egress_family.is_some() {
-            let known = self.egress.exit(slot, now).is_some();
+            let known = self.node.egress.exit(slot, now).is_some();
             egress::charged(failure, &error, &rules, (known, now))
         } else {
             Err(failure)
@@ -249,7 +255,17 @@ impl<'a> Call<'a> {
             let never_cools = slot.connection.disable_cooling && slot.per_model_quota;
             lockout::charged(failure, &settings.model_lockout, never_cools)
         });
-        slot.redact(failure)
+        slot.redact(quota::refused(
+            slot,
+            &candidate.model,
+            failure,
+            self.node.now(),
+        ))
+    }
+
+    /// What is asked for; `None` for the list of models.
+    fn model<'c>(&self, candidate: &'c Candidate) -> Option<&'c str> {
+        (!self.facts.listing).then_some(&*candidate.model)
     }
 
     fn rules<'r>(&'r self, candidate: &'r Candidate) -> ClassifyRules<'r> {
@@ -348,44 +364,6 @@ impl<'a> Call<'a> {
                 stale: false,
             }),
         }
-    }
-
-    /// What a stream's failure means; also used after the commit point.
-    pub(crate) fn live_failure(
-        &self,
-        candidate: &Candidate,
-        live: &Live,
-        end: &LiveEnd,
-        now: Millis,
-    ) -> Failure {
-        match end {
-            LiveEnd::Transport(kind) => classify::transport_failure(*kind),
-            LiveEnd::Stream(failure) => self.stream_failure(candidate, live.answer(), failure, now),
-        }
-    }
-
-    fn stream_failure(
-        &self,
-        candidate: &Candidate,
-        answer: &Answer,
-        failure: &StreamFailure,
-        now: Millis,
-    ) -> Failure {
-        let kind = match failure.kind {
-            StreamFailureKind::ErrorEvent => match &failure.error_body {
-                Some(body) => return self.classify(candidate, answer, body, now),
-                None => BadAnswer::FinishError,
-            },
-            StreamFailureKind::Truncated => BadAnswer::Truncated,
-            StreamFailureKind::TruncatedToolCall => BadAnswer::CutToolCall,
-            StreamFailureKind::Empty => BadAnswer::Empty,
-            StreamFailureKind::EventTooLarge => BadAnswer::TooLarge,
-            StreamFailureKind::Garbage => BadAnswer::Garbage,
-            StreamFailureKind::Cut => {
-                return classify::transport_failure(TransportFailure::Reset);
-            }
-        };
-        unusable(candidate, kind)
     }
 }
 

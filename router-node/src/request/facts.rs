@@ -11,6 +11,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use shared_proto::lockout::MODEL_MAX_BYTES;
 use shared_proto::protocol::Protocol;
 
 use crate::http::reply::ClientError;
@@ -261,6 +262,10 @@ fn model_name(raw: &RawValue) -> Result<String, ClientError> {
         serde_json::from_str(raw.get()).map_err(|_| wrong("`model` has to be a string"))?;
     if name.trim().is_empty() {
         return Err(wrong("`model` is empty"));
+    }
+    if name.len() > MODEL_MAX_BYTES {
+        let message = format!("`model` is longer than {MODEL_MAX_BYTES} bytes");
+        return Err(wrong(&message));
     }
     Ok(name.into_owned())
 }

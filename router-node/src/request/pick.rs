@@ -25,6 +25,9 @@ pub(crate) use aside::{Busy, Standing};
 /// refusal can say why; past it only the count is kept.
 const MAX_EXPLAINED: usize = 64;
 
+/// Why something rests that nobody refused.
+const PREFLIGHT: &str = "quota_preflight";
+
 /// What the plan tries next.
 pub(crate) enum Pick {
     /// This connection.
@@ -281,13 +284,17 @@ impl<'a> Picker<'a> {
             let (reason, until, detail) = match slot.cell.eligible(now) {
                 _ if set_aside.is_some() => (ExclusionReason::Unavailable, None, set_aside),
                 Err(Blocked::Cooling { until }) => {
-                    (ExclusionReason::ConnectionCooldown, Some(until), None)
+                    let detail = slot.cell.health().preflight.as_ref().map(|_| PREFLIGHT);
+                    (ExclusionReason::ConnectionCooldown, Some(until), detail)
                 }
                 Err(Blocked::Terminal(terminal)) => {
                     (ExclusionReason::Unavailable, None, Some(terminal.as_str()))
                 }
-                Ok(()) => match slot.locked(&target.model, now) {
-                    Some(until) => (ExclusionReason::ModelLockout, Some(until), None),
+                Ok(()) => match slot.lock(&target.model, now) {
+                    Some((until, withheld)) => {
+                        let detail = withheld.then_some(PREFLIGHT);
+                        (ExclusionReason::ModelLockout, Some(until), detail)
+                    }
                     None => match self.gated(target, slot, now) {
                         Some(until) => (ExclusionReason::ProviderCooldown, Some(until), None),
                         None => (ExclusionReason::Unavailable, None, Some("not_allowed")),

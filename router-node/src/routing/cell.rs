@@ -19,6 +19,7 @@ use tokio::sync::futures::Notified;
 use super::gate::{GateCell, GateOwner};
 use super::{Alarm, ToolsCell, ToolsOwner};
 use crate::actor::owner::{Owner, Publish};
+use crate::quota::QuotaCell;
 use crate::token::cell::TokenCell;
 use crate::token::refresher::Refresher;
 use crate::wall::{LaneCell, LaneOwner};
@@ -59,6 +60,8 @@ pub(crate) struct ConnectionCell {
     lockout_owner: OnceLock<Addr<LockoutOwner>>,
     /// What is known of its usage wall, where it opted in.
     pub(crate) lane: LaneCell,
+    /// What its answers told this node of its quota.
+    pub(crate) quota: QuotaCell,
 }
 
 /// Orders uses over all connections.

@@ -76,15 +76,7 @@ pub enum BreakerOutcome {
 }
 
 /// The result of one event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BreakerStep {
-    /// The state to go on with.
-    pub state: ProviderBreaker,
-    /// Whether it differs from the one before, that is, whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: BreakerOutcome,
-}
+pub type BreakerStep = crate::step::Step<ProviderBreaker, BreakerOutcome>;
 
 /// Whether a request may go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::restate;
 use super::{
     ConnectionCooldown, DailyReset, EgressRules, EmergencyFallback, HintBounds, MAX_TOOLS,
     ModelLockout, PerProfile, ProviderBreaker, ProviderCooldown, ProviderWindow, QueueRules,
-    Settings, Timeouts, UsageWall, WaitForCooldown,
+    QuotaPreflight, Settings, Timeouts, UsageWall, WaitForCooldown,
 };
 
 /// One day, ms.
@@ -74,6 +74,7 @@ impl Default for Settings {
             usage_wall: UsageWall::default(),
             max_tools: MAX_TOOLS,
             emergency_fallback: EmergencyFallback::default(),
+            quota_preflight: QuotaPreflight::default(),
         }
     }
 }

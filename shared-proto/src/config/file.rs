@@ -15,6 +15,7 @@ use serde::Deserialize;
 mod egress;
 mod extras;
 mod gates;
+mod quota;
 mod rules;
 mod settings;
 mod words;
@@ -22,6 +23,7 @@ mod words;
 pub(crate) use egress::Egress;
 pub(crate) use extras::{EmergencyFallback, UsageWall};
 pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
+pub(crate) use quota::{Percent, QuotaPreflight};
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
@@ -157,6 +159,9 @@ pub(crate) struct Provider {
     /// Hour there at which it begins anew. Default 0.
     #[schemars(range(min = 0, max = 23))]
     pub(crate) daily_quota_reset_hour: Option<u64>,
+    /// Where an account's live usage is asked for, to end a rest of `quotaPreflight` early. Default:
+    /// the catalogue's where `baseUrl` is too. Empty: nowhere.
+    pub(crate) usage_url: Option<String>,
     /// Name of the family whose limits count by the address that connections leave by. Empty: none.
     pub(crate) egress_bucket_family: Option<String>,
 }

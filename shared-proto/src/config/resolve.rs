@@ -24,6 +24,7 @@ mod extras;
 mod gates;
 mod key;
 mod provider;
+mod quota;
 mod rules;
 mod server;
 mod settings;

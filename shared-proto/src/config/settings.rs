@@ -10,7 +10,7 @@ use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
 
-pub use extras::{EmergencyFallback, MAX_TOOLS, UsageWall};
+pub use extras::{EmergencyFallback, MAX_TOOLS, QuotaPreflight, UsageWall};
 
 /// Behaviour with numbers: `settings:` with the defaults and clamps of the reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Settings {
     pub max_tools: u32,
     /// A last resort when money is the reason that nobody can serve.
     pub emergency_fallback: EmergencyFallback,
+    /// Leaving connections alone before their quota is spent.
+    pub quota_preflight: QuotaPreflight,
 }
 
 /// When combos pass over a provider, or a connection, that failed.

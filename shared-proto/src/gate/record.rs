@@ -48,12 +48,4 @@ pub enum GateOutcome {
 }
 
 /// The result of one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GateStep {
-    /// The state to go on with.
-    pub state: ProviderGate,
-    /// Whether it differs from the one before, that is, whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: GateOutcome,
-}
+pub type GateStep = crate::step::Step<ProviderGate, GateOutcome>;

@@ -5,6 +5,7 @@ use crate::egress::{Exit, Limit};
 use crate::failure::{Failure, Terminal};
 use crate::health::ConnectionHealth;
 use crate::id::ConnectionId;
+use crate::quota::preflight::Origin;
 
 /// Something that happened to the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,9 @@ pub enum HealthEvent {
     },
     /// Another connection met a limit of the address that this one leaves by.
     SiblingLimited(Limit),
+    /// A window of its quota is all but used up, and nothing is sent before it
+    /// begins anew.
+    Withheld(Origin),
     /// An attempt succeeded.
     Succeeded {
         /// When the attempt was dispatched to this connection.

@@ -64,6 +64,8 @@ pub enum ErrorSource {
     Upstream,
     /// A restatement rule's.
     Restated,
+    /// Nobody's: nothing was sent, and it stands for what would have come.
+    Foreseen,
 }
 
 impl ErrorSource {
@@ -72,6 +74,7 @@ impl ErrorSource {
         match self {
             Self::Upstream => "upstream",
             Self::Restated => "restated",
+            Self::Foreseen => "foreseen",
         }
     }
 }

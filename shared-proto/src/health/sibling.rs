@@ -76,6 +76,7 @@ impl ConnectionHealth {
             settled_from: self.settled_from.max(Some(limit.at)),
             credential: rules.credential.or(self.credential),
             egress: Some(limit.mark()),
+            preflight: None,
             ..self.clone()
         };
         let hinted = limit.hint_source.is_some();

@@ -8,6 +8,7 @@ mod explore;
 mod news;
 mod retry;
 mod vectors;
+mod withheld;
 
 use super::*;
 use crate::failure::{ErrorType, Reason};

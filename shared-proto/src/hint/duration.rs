@@ -16,13 +16,13 @@ const UNITS: &[(&[&str], u128)] = &[
 ];
 
 /// Nanoseconds in a second.
-pub(super) const SECOND: u128 = 1_000_000_000;
+pub(crate) const SECOND: u128 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
-pub(super) const MILLISECOND: u128 = 1_000_000;
+pub(crate) const MILLISECOND: u128 = 1_000_000;
 
 /// A plain decimal number without sign or exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Decimal {
+pub(crate) struct Decimal {
     whole: u64,
     /// Billionths, rounded up.
     billionths: u64,
@@ -55,7 +55,7 @@ impl Decimal {
     }
 
     /// The number that all of `text` is.
-    pub(super) fn exact(text: &str) -> Option<Self> {
+    pub(crate) fn exact(text: &str) -> Option<Self> {
         let (decimal, rest) = Self::lead(text.trim())?;
         rest.is_empty().then_some(decimal)
     }
@@ -80,7 +80,7 @@ impl Decimal {
     }
 
     /// As a count of units of `unit_ns`, in milliseconds.
-    pub(super) fn millis(self, unit_ns: u128) -> u64 {
+    pub(crate) fn millis(self, unit_ns: u128) -> u64 {
         to_millis(self.nanos(unit_ns))
     }
 }
@@ -104,7 +104,7 @@ fn to_millis(nanos: u128) -> u64 {
 }
 
 /// A Go duration that is all of `text`, such as `1h2m3.5s` or `479.4ms`; also with days.
-pub(super) fn go(text: &str) -> Option<u64> {
+pub(crate) fn go(text: &str) -> Option<u64> {
     let (ms, rest) = lead(text.trim(), false)?;
     rest.is_empty().then_some(ms)
 }

@@ -10,7 +10,7 @@ use crate::clock::Millis;
 
 /// A reset as a header or field gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(crate) enum When {
     /// In so many ms.
     In(u64),
     /// At this time.
@@ -25,8 +25,12 @@ static HTTP_DATE: rfc2822::DateTimeParser = rfc2822::DateTimeParser::new().relax
 /// What absolute times of an answer are measured against: the sender's own
 /// clock when it tells it and it is believable, else ours.
 pub(super) fn reference(headers: &[(String, String)], now: Millis) -> Millis {
-    super::headers::get(headers, "date")
-        .and_then(http_date)
+    measured_by(super::headers::get(headers, "date"), now)
+}
+
+/// The same by the value of its `Date` header.
+pub(crate) fn measured_by(date: Option<&str>, now: Millis) -> Millis {
+    date.and_then(http_date)
         .filter(|date| date.since(now).max(now.since(*date)) <= DATE_SKEW_MAX_MS)
         .unwrap_or(now)
 }
@@ -38,7 +42,7 @@ pub(super) fn http_date(text: &str) -> Option<Millis> {
 
 /// A value of a reset header or field: a bare number judged by its size, a
 /// duration, or RFC 3339.
-pub(super) fn any(text: &str) -> Option<When> {
+pub(crate) fn any(text: &str) -> Option<When> {
     let text = text.trim();
     if let Some(number) = Decimal::exact(text) {
         return Some(by_size(number));

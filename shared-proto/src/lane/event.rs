@@ -164,12 +164,4 @@ pub enum ResetTurn {
 }
 
 /// The result of one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The state to go on with.
-    pub state: UsageLane,
-    /// Whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: LaneOutcome,
-}
+pub type Step = crate::step::Step<UsageLane, LaneOutcome>;

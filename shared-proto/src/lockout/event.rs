@@ -3,6 +3,8 @@
 use super::{ModelLockouts, Scope};
 use crate::clock::Millis;
 use crate::failure::Failure;
+use crate::quota::preflight::{Origin, Policy};
+use crate::quota::usage::Usage;
 
 /// Something that happened to a model of the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,11 +29,45 @@ pub enum LockoutEvent {
         /// A combo's success only halves the count of failures.
         halve: bool,
     },
+    /// A window of the quota of a model is all but used up, and nothing is sent
+    /// for it before that begins anew.
+    Withheld {
+        /// What was asked for.
+        model: String,
+        /// The window.
+        origin: Origin,
+    },
+    /// The usage is about to be asked for that may end such a lock early.
+    Looking {
+        /// The lock's key.
+        key: String,
+        /// Why it was set.
+        origin: Origin,
+        /// The how manieth time it is, from 1.
+        number: u32,
+    },
+    /// The usage was asked for.
+    Freed(Box<Freed>),
     /// An operator asked to forget one model, with its family, or all.
     Clear {
         /// Which; `None` is all.
         model: Option<String>,
     },
+}
+
+/// A live usage, and what it was asked for: the lock as it stood before the question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Freed {
+    /// The lock's key.
+    pub key: String,
+    /// Why it was set.
+    pub origin: Origin,
+    /// Its end.
+    pub until: Millis,
+    /// How much of a window has to be left.
+    pub policy: Policy,
+    /// The answer.
+    pub usage: Usage,
 }
 
 /// What an event did.
@@ -43,6 +79,8 @@ pub enum Outcome {
     Noted,
     /// Something was forgotten.
     Recovered,
+    /// The question is the reporter's to ask.
+    Looking,
     /// The attempt began too early to tell anything new.
     Stale,
     /// Nothing to remember here.
@@ -59,12 +97,4 @@ pub struct Locked {
 }
 
 /// The result of one event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// The state to go on with.
-    pub state: ModelLockouts,
-    /// Whether to commit it.
-    pub changed: bool,
-    /// What happened.
-    pub outcome: Outcome,
-}
+pub type Step = crate::step::Step<ModelLockouts, Outcome>;

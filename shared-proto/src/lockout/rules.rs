@@ -2,7 +2,8 @@
 
 use crate::clock::Millis;
 use crate::config::{DailyReset, ModelFamily, ModelLockout, Provider, Settings};
-use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason};
+use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason, ResetHint};
+use crate::quota::preflight::Policy;
 
 /// First step of the ladder where nothing else says, ms: after a limit, and else.
 const BASE_LIMIT_MS: u64 = 1_000;
@@ -25,6 +26,10 @@ pub struct LockoutRules {
     pub daily_reset: DailyReset,
     /// Whether announcements are heeded.
     pub use_hints: bool,
+    /// The longest time to the reset of a quota that is believed, ms.
+    pub quota_bound_ms: u64,
+    /// When models are left alone before their quota is spent.
+    pub preflight: Policy,
 }
 
 impl LockoutRules {
@@ -49,12 +54,15 @@ impl LockoutRules {
             daily_reset: settings.daily_reset(provider).clone(),
             window_ms: settings.provider_breaker.get(profile).reset_timeout_ms,
             use_hints: ladder.use_upstream_retry_hints,
+            quota_bound_ms: settings.hint_bounds.quota_ms,
+            preflight: Policy::of(settings, provider),
         }
     }
 
     /// How long the `failures`-th failure in a row locks from `now`, ms.
     pub(super) fn cooldown_ms(&self, failure: &Failure, failures: u32, now: Millis) -> u64 {
-        let hint = failure.hint.as_ref().filter(|_| self.use_hints);
+        let usable = |hint: &&ResetHint| self.use_hints || hint.is_known_otherwise();
+        let hint = failure.hint.as_ref().filter(usable);
         if let Some(hint) = hint.filter(|hint| hint.wait_ms > 0) {
             return hint.wait_ms;
         }

@@ -44,7 +44,8 @@ pub(super) fn exact(model: &str) -> String {
     format!("exact:{}", named(model))
 }
 
-fn shared(model: &str, families: &[ModelFamily]) -> String {
+/// The key of locks that are about the quota of `model`: its family's, or its own.
+pub fn quota_key(model: &str, families: &[ModelFamily]) -> String {
     let model = named(model);
     let family = families.iter().find(|family| family.has(&model));
     family.map_or(model, |family| family.name.clone())
@@ -52,7 +53,7 @@ fn shared(model: &str, families: &[ModelFamily]) -> String {
 
 /// Every key under which a lock of `model` may stand.
 pub fn keys(model: &str, families: &[ModelFamily]) -> [String; 3] {
-    [exact(model), shared(model, families), named(model)]
+    [exact(model), quota_key(model, families), named(model)]
 }
 
 /// The key and scope of a lock that `failure` calls for.
@@ -65,7 +66,7 @@ pub(super) fn of(model: &str, failure: &Failure, families: &[ModelFamily]) -> (S
     }
     // These speak of a quota or a right; everything else of the model itself.
     if matches!(failure.status, 402 | 403 | 429) {
-        return (shared(model, families), Scope::Family);
+        return (quota_key(model, families), Scope::Family);
     }
     (exact(model), Scope::Exact)
 }

@@ -1,6 +1,7 @@
 //! Locks of models: the vectors MLK-*, what is news, and what always holds.
 
 mod news;
+mod preflight;
 mod vectors;
 
 use super::{LockoutEvent, LockoutRules, ModelLockouts, Outcome};

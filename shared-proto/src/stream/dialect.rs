@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::failure::{Quirk, StreamFailure};
+use super::chat::wire::Chunk;
+use super::failure::{Quirk, StreamFailure, no_error};
 use super::lenient::Unreadable;
 use super::tail::InBandError;
 use super::usage::Usage;
@@ -142,6 +144,26 @@ pub(crate) fn typed_frame(value: &Value) -> Vec<u8> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     frame(name.as_bytes(), value.to_string().as_bytes())
+}
+
+/// What kind of event `data` is, by its own `type` (`kind`) or the event's
+/// name. Fails with the error that it tells of, be it that of another protocol.
+pub(crate) fn kind_of<'a>(
+    kind: Option<&'a str>,
+    error: Option<&RawValue>,
+    name: &'a [u8],
+    data: &[u8],
+) -> Result<&'a str, StreamFailure> {
+    no_error(kind, error, data)?;
+    let kind = kind
+        .or_else(|| std::str::from_utf8(name).ok())
+        .unwrap_or_default();
+    if kind.is_empty()
+        && let Some(body) = Chunk::foreign_error(data)
+    {
+        return Err(StreamFailure::error_event(Some(body)));
+    }
+    Ok(kind)
 }
 
 /// At most 64 characters of a finish reason.

@@ -109,6 +109,19 @@ pub(crate) fn real_error(value: Option<&RawValue>) -> Option<&RawValue> {
     })
 }
 
+/// Fails with the error that `data` tells of: it has one, or is of that kind.
+pub(crate) fn no_error(
+    kind: Option<&str>,
+    error: Option<&RawValue>,
+    data: &[u8],
+) -> Result<(), StreamFailure> {
+    if real_error(error).is_some() || kind == Some("error") {
+        let body = Bytes::copy_from_slice(data);
+        return Err(StreamFailure::error_event(Some(body)));
+    }
+    Ok(())
+}
+
 /// `{"error": value}`.
 pub(crate) fn wrap_error(value: &RawValue) -> Bytes {
     Bytes::from(format!("{{\"error\":{}}}", value.get()))

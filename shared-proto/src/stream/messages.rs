@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use self::wire::{Event, Piece};
 use super::arguments::Balance;
-use super::chat::wire::Chunk;
 use super::dialect::{
-    Action, Dialect, MAX_TRACKED, Meaning, Refused, Verdict, bounded, is_failure, may_be_empty,
-    may_cut, typed_frame,
+    Action, Dialect, MAX_TRACKED, Meaning, Refused, Verdict, bounded, is_failure, kind_of,
+    may_be_empty, may_cut, typed_frame,
 };
 use super::failure::{Quirk, StreamFailure, StreamFailureKind};
 use super::lenient::object;
@@ -41,19 +40,7 @@ impl Dialect for Messages {
             return Ok(Verdict::drop());
         }
         let event: Event<'_> = object(data)?;
-        if let Some(body) = event.error_body(data) {
-            return Err(StreamFailure::error_event(Some(body)).into());
-        }
-        let kind = event
-            .kind
-            .as_str()
-            .or_else(|| std::str::from_utf8(name).ok())
-            .unwrap_or_default();
-        if kind.is_empty()
-            && let Some(body) = Chunk::foreign_error(data)
-        {
-            return Err(StreamFailure::error_event(Some(body)).into());
-        }
+        let kind = kind_of(event.kind.as_str(), event.error, name, data)?;
         Ok(self.event(kind, &event, data)?)
     }
 

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 
 use self::track::{Key, Part, Tracks};
 use self::wire::{Event, Item, Piece, Response};
-use super::chat::wire::Chunk;
 use super::dialect::{
-    Action, Dialect, Meaning, Refused, Verdict, bounded, frame, may_be_empty, typed_frame,
+    Action, Dialect, Meaning, Refused, Verdict, bounded, frame, kind_of, may_be_empty, typed_frame,
 };
 use super::failure::{Quirk, StreamFailure, StreamFailureKind, real_error, wrap_error};
 use super::lenient::object;
@@ -45,19 +44,7 @@ impl Dialect for Responses {
             return Ok(Verdict::drop());
         }
         let event: Event<'_> = object(data)?;
-        if let Some(body) = event.error_body(data) {
-            return Err(StreamFailure::error_event(Some(body)).into());
-        }
-        let kind = event
-            .kind
-            .as_str()
-            .or_else(|| std::str::from_utf8(name).ok())
-            .unwrap_or_default();
-        if kind.is_empty()
-            && let Some(body) = Chunk::foreign_error(data)
-        {
-            return Err(StreamFailure::error_event(Some(body)).into());
-        }
+        let kind = kind_of(event.kind.as_str(), event.error, name, data)?;
         let mut verdict = self.event(kind, &event)?;
         if let Some(sequence) = event.sequence_number {
             self.renumber(&mut verdict, sequence, name, data);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use shared_proto::lockout::{LockoutEvent, ModelLockouts};
 
-use super::Manager;
+use super::{Manager, words};
 use crate::actor::owner::Report;
 use crate::http::reply::ClientError;
 use crate::request::transition::Durable;
@@ -21,6 +21,7 @@ pub(super) async fn running(manager: Manager) -> HttpResponse {
     for slot in manager.routing.slots.values() {
         let lockouts = slot.cell.lockouts();
         for (key, lockout) in lockouts.running(now) {
+            let withheld = lockout.withheld.as_ref().map(|withheld| &withheld.origin);
             let left = lockout.until.since(now);
             let provider = slot.provider.canonical.as_str();
             let connection = slot.connection.id.as_str();
@@ -38,6 +39,7 @@ pub(super) async fn running(manager: Manager) -> HttpResponse {
                     "status": lockout.status,
                     "remainingMs": left,
                     "failureCount": lockout.failure_count,
+                    "quotaPreflight": words::preflight(withheld),
                     "lockedAt": lockout.locked_at.to_rfc3339(),
                     "lockedAtMs": lockout.locked_at,
                     "until": lockout.until.to_rfc3339(),
@@ -132,6 +134,8 @@ pub(super) async fn clear(
 
 /// Clears the locks of one connection. Whether anything was there.
 pub(super) async fn clear_slot(slot: &Slot, model: Option<&str>, durable: &mut Durable) -> bool {
+    // Or what is known of its quota would lock them again at once.
+    slot.cell.quota.forget();
     let clean = slot.cell.lockouts().is_clean();
     let Some(owner) = slot.cell.lockout_owner().filter(|_| !clean) else {
         return false;

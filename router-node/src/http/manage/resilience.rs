@@ -124,6 +124,7 @@ fn row(slot: &Slot, provider: &ProviderSlot, beside: &Beside<'_>, now: Millis) -
         "breaker": words::breaker(&breaker, now),
         "providerCooldown": words::gate(slot, provider, now),
         "lockouts": words::lockouts(&slot.cell.lockouts(), now),
+        "quotaWindows": words::quota_windows(&slot.cell.quota.windows()),
     });
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
@@ -326,6 +327,7 @@ async fn reset_cooldowns(manager: &Manager, wanted: &ResetBody, durable: &mut Du
 }
 
 async fn reset_slot(slot: &Slot, durable: &mut Durable) -> bool {
+    slot.cell.quota.forget();
     let Some(owner) = slot.cell.owner() else {
         return false;
     };

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use actix_web::{HttpResponse, web};
 use serde::Deserialize;
 use serde_json::json;
+use shared_proto::lockout::MODEL_MAX_BYTES;
 
 use super::{Manager, resilience};
 use crate::http::reply::ClientError;
 use crate::request::trial::{Trial, Why};
 
-/// Longest name of a model, in bytes.
-const MAX_MODEL: usize = 256;
 /// Characters of the message.
 const MAX_MESSAGE: usize = 300;
 
@@ -34,13 +33,13 @@ impl Body {
         let body: Self = serde_json::from_slice(bytes).map_err(|error| refused(&error))?;
         let usable = body.model.as_ref().is_none_or(|model| {
             let name = model.trim();
-            (1..=MAX_MODEL).contains(&name.len()) && !name.chars().any(char::is_control)
+            (1..=MODEL_MAX_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
         });
         if usable {
             Ok(body)
         } else {
             Err(refused(&format!(
-                "`model` is a name of 1 to {MAX_MODEL} bytes"
+                "`model` is a name of 1 to {MODEL_MAX_BYTES} bytes"
             )))
         }
     }

@@ -3,9 +3,12 @@
 use serde_json::{Map, Value, json};
 use shared_proto::breaker::ProviderBreaker;
 use shared_proto::clock::Millis;
+use shared_proto::failure::ErrorType;
 use shared_proto::health::{Blocked, ConnectionHealth, LastError, Retry, RetryRules};
 use shared_proto::lane::{ResetOutcome, UsageLane};
 use shared_proto::lockout::ModelLockouts;
+use shared_proto::quota::preflight::Origin;
+use shared_proto::quota::{Share, Windows};
 
 use crate::routing::{ProviderSlot, Slot};
 
@@ -28,6 +31,7 @@ pub(super) fn health(health: &ConnectionHealth, now: Millis) -> Map<String, Valu
         "errorCode": error.map(|e| e.status),
         "lastErrorAt": error.map(|e| e.at.to_rfc3339()),
         "hintSource": health.hint_source,
+        "quotaPreflight": preflight(health.preflight.as_ref().filter(|_| until.is_some())),
     });
     match words {
         Value::Object(words) => words,
@@ -79,17 +83,66 @@ pub(super) fn breaker(breaker: &ProviderBreaker, now: Millis) -> Value {
     })
 }
 
+/// What this node knows of a connection's quota.
+pub(super) fn quota_windows(windows: &Windows) -> Vec<Value> {
+    let windows = windows.all().iter();
+    windows
+        .map(|window| {
+            json!({
+                "window": &*window.name,
+                "scope": window.scope.as_deref(),
+                "usedPercent": window.used.map(percent),
+                "remainingPercent": window.used.map(|used| percent(used.rest())),
+                "resetsAt": window.resets_at.map(Millis::to_rfc3339),
+                "windowMs": window.window_ms,
+                "observedAt": window.observed_at.to_rfc3339(),
+            })
+        })
+        .collect()
+}
+
+/// A whole number where it is one.
+fn percent(share: Share) -> Value {
+    let percent = share.percent();
+    if percent.fract() == 0.0 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is a whole number from 0 to 100"
+        )]
+        let whole = percent as u8;
+        json!(whole)
+    } else {
+        json!(percent)
+    }
+}
+
+/// Why something rests that nobody refused; null where somebody did.
+pub(super) fn preflight(origin: Option<&Origin>) -> Value {
+    origin.map_or(Value::Null, |origin| {
+        json!({
+            "window": origin.window,
+            "windowMs": origin.window_ms,
+            "resetsAt": origin.resets_at.to_rfc3339(),
+            "observedAt": origin.observed_at.to_rfc3339(),
+        })
+    })
+}
+
 /// The locks that run on a connection's models at `now`.
 pub(super) fn lockouts(lockouts: &ModelLockouts, now: Millis) -> Vec<Value> {
     let running = lockouts.running(now).into_iter();
     running
         .map(|(_, lockout)| {
+            let withheld = lockout.withheld.as_ref().map(|withheld| &withheld.origin);
             json!({
                 "model": lockout.model,
                 "reason": lockout.reason,
                 "scope": lockout.scope,
                 "remainingMs": lockout.until.since(now),
                 "failureCount": lockout.failure_count,
+                "lastErrorType": withheld.map(|_| ErrorType::QuotaPreflight),
+                "quotaPreflight": preflight(withheld),
             })
         })
         .collect()

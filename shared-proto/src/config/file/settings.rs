@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::extras::{EmergencyFallback, UsageWall};
 use super::gates::{ExpiredRetry, ProviderCooldown};
+use super::quota::QuotaPreflight;
 use super::rules::{ErrorRule, ModelLockout, RestatementRule};
 
 /// Behaviour with numbers.
@@ -95,8 +96,7 @@ pub(crate) struct Resilience {
     pub(crate) quota_share_concurrency_limit: Option<Switch>,
     /// The gate in front of providers and connections that combos fail on.
     pub(crate) provider_cooldown: Option<ProviderCooldown>,
-    /// Holding requests back before a quota is used up.
-    #[schemars(extend("x-notYet" = true))]
+    /// Leaving connections alone before their quota is spent.
     pub(crate) quota_preflight: Option<QuotaPreflight>,
     /// Recovery of slow and broken streams.
     #[schemars(extend("x-notYet" = true))]
@@ -282,20 +282,6 @@ not_yet! {
         /// Longest queue; 0 is no limit. Default 0.
         #[schemars(range(min = 0, max = 100_000))]
         max_queue_depth: u64,
-    }
-
-    /// Holding requests back before a quota is used up.
-    QuotaPreflight {
-        /// Default false.
-        enabled: bool,
-        /// Left-over percentage that counts as used up. Default 2.
-        #[schemars(range(min = 0, max = 99))]
-        default_threshold_percent: u64,
-        /// Left-over percentage that warns. Default 20.
-        #[schemars(range(min = 0, max = 100))]
-        warn_threshold_percent: u64,
-        /// Percentages by provider and window.
-        provider_window_defaults: BTreeMap<String, BTreeMap<String, u64>>,
     }
 
     /// Recovery of slow and broken streams.

@@ -124,22 +124,27 @@ impl JsonSchema for Secret {
             "description": "A secret: the text itself, {env: NAME} or {file: PATH}.",
             "anyOf": [
                 {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "env": {"type": "string", "description": "The variable that holds it."},
-                        "file": {
-                            "type": "string",
-                            "description": "The file that holds it, relative to the working directory."
-                        }
-                    },
-                    "additionalProperties": false,
-                    "minProperties": 1,
-                    "maxProperties": 1
-                }
+                elsewhere()
             ]
         })
     }
+}
+
+/// What names the place of a text that is kept elsewhere.
+fn elsewhere() -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "env": {"type": "string", "description": "The variable that holds it."},
+            "file": {
+                "type": "string",
+                "description": "The file that holds it, relative to the working directory."
+            }
+        },
+        "additionalProperties": false,
+        "minProperties": 1,
+        "maxProperties": 1
+    })
 }
 
 /// A point in time as a file writes it.
@@ -165,19 +170,7 @@ impl JsonSchema for Instant {
             "anyOf": [
                 {"type": "integer", "minimum": 0},
                 {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "env": {"type": "string", "description": "The variable that holds it."},
-                        "file": {
-                            "type": "string",
-                            "description": "The file that holds it, relative to the working directory."
-                        }
-                    },
-                    "additionalProperties": false,
-                    "minProperties": 1,
-                    "maxProperties": 1
-                }
+                elsewhere()
             ]
         })
     }

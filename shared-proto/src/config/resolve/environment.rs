@@ -14,11 +14,10 @@ use super::super::report::Origin;
 use super::{Context, ID};
 
 /// Variables of features that this version does not have yet.
-const IDLE: [&str; 16] = [
+const IDLE: [&str; 15] = [
     "RATE_LIMIT_MAX_WAIT_MS",
     "RATE_LIMIT_EXECUTION_MAX_WAIT_MS",
     "RATE_LIMIT_MAX_QUEUE_DEPTH",
-    "QUOTA_PREFLIGHT_CUTOFF_ENABLED",
     "STREAM_RECOVERY_ENABLED",
     "STREAM_RECOVERY_MIDSTREAM_ENABLED",
     "STREAM_RECOVERY_TOOLCALL_ORDER_FIX",

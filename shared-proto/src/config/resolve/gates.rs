@@ -107,7 +107,8 @@ fn window(
     }
 }
 
-fn switch(name: &'static str, context: &Context<'_, '_>) -> Option<bool> {
+/// A switch from the environment.
+pub(super) fn switch(name: &'static str, context: &Context<'_, '_>) -> Option<bool> {
     let text = context.variable(name)?;
     Some(matches!(
         text.trim().to_ascii_lowercase().as_str(),

@@ -9,7 +9,7 @@ use crate::id::ProviderId;
 use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
 use super::super::problem::{Path, shorten};
 use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Reading, Timeouts, nature};
-use super::{Context, PROVIDER_NAME, check_name, rules, token_endpoint, url};
+use super::{Context, PROVIDER_NAME, check_name, quota, rules, token_endpoint, url};
 
 /// Headers that the router itself sets, or must not pass on.
 const OWN_HEADERS: [&str; 14] = [
@@ -68,6 +68,7 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Provider {
         daily_reset: None,
         egress_bucket_family: None,
         token_endpoint: None,
+        usage_url: None,
     }
 }
 
@@ -155,6 +156,7 @@ fn one(
             None => base.and_then(|base| base.egress_bucket_family.clone()),
         },
         token_endpoint: token_endpoint::resolve(file.oauth.as_ref(), base, path, context),
+        usage_url: quota::usage_url(file, base, path, context),
     }
 }
 

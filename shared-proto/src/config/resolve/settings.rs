@@ -7,7 +7,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, egress, extras, gates, rules};
+use super::{Context, combo, egress, extras, gates, quota, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -39,6 +39,8 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         &path.key("modelLockout"),
         context,
     );
+    let affinity = given.session_affinity_ttl_ms;
+    let affinity = affinity.or(given.codex_session_affinity_ttl_ms);
     Settings {
         connection_cooldown: PerProfile {
             oauth: connection_cooldown(&cooldown.oauth.value, before.oauth),
@@ -62,10 +64,7 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
             .unwrap_or(built_in.auto_disable_banned_accounts),
         max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
         leases: leases(&given.leases.unwrap_or_default(), built_in.leases),
-        session_affinity_ttl_ms: given
-            .session_affinity_ttl_ms
-            .or(given.codex_session_affinity_ttl_ms)
-            .unwrap_or(built_in.session_affinity_ttl_ms),
+        session_affinity_ttl_ms: affinity.unwrap_or(built_in.session_affinity_ttl_ms),
         queue: queue(
             given.combo_defaults.as_ref(),
             resilience.quota_share_concurrency_limit.as_ref(),
@@ -81,6 +80,7 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         usage_wall: extras::usage_wall(given.usage_wall, context),
         max_tools: extras::max_tools(given.max_tools, context),
         emergency_fallback: extras::emergency(given.emergency_fallback, context),
+        quota_preflight: quota::preflight(resilience.quota_preflight, context),
     }
 }
 

@@ -80,12 +80,6 @@ fn unused_resilience() -> Json {
             "maxAttempts": 5,
             "budgetMs": 300_000,
         },
-        "quotaPreflight": {
-            "enabled": false,
-            "defaultThresholdPercent": 2,
-            "warnThresholdPercent": 20,
-            "providerWindowDefaults": {},
-        },
         "streamRecovery": {
             "enabled": false,
             "continueMidStream": false,
@@ -118,6 +112,7 @@ fn listed() -> Json {
 
 fn resilience(settings: &Settings) -> Json {
     let (hints, gate) = (&settings.hint_bounds, &settings.provider_cooldown);
+    let preflight = &settings.quota_preflight;
     json!({
         "connectionCooldown": profiles(&settings.connection_cooldown, cooldown),
         "providerBreaker": profiles(&settings.provider_breaker, breaker),
@@ -127,6 +122,12 @@ fn resilience(settings: &Settings) -> Json {
             "enabled": gate.enabled,
             "minRetryCooldownMs": gate.min_ms,
             "maxRetryCooldownMs": gate.max_ms,
+        },
+        "quotaPreflight": {
+            "enabled": preflight.enabled,
+            "defaultThresholdPercent": preflight.default_threshold_percent,
+            "warnThresholdPercent": preflight.warn_threshold_percent,
+            "providerWindowDefaults": preflight.provider_window_defaults,
         },
         "hintBounds": {"quotaMs": hints.quota_ms, "rateLimitMs": hints.rate_limit_ms},
     })

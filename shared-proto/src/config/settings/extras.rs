@@ -1,4 +1,7 @@
-//! The usage wall's address, the limit on tools and the emergency fallback.
+//! The usage wall's address, the limit on tools, the emergency fallback, and what is
+//! left alone before its quota is spent.
+
+use std::collections::BTreeMap;
 
 /// Where subscription accounts ask for their usage and for a reset of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,3 +41,27 @@ impl Default for EmergencyFallback {
 
 /// Tools that one request may bring where nothing else is known.
 pub const MAX_TOOLS: u32 = 128;
+
+/// Leaving connections alone before their quota is spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPreflight {
+    /// Whether any are.
+    pub enabled: bool,
+    /// Percentage of a window that is left when it counts as used up, at most 99.
+    pub default_threshold_percent: u8,
+    /// Percentage that is left when the log says so; above the one before.
+    pub warn_threshold_percent: u8,
+    /// Percentage that is left when a window counts as used up, by provider and window.
+    pub provider_window_defaults: BTreeMap<String, BTreeMap<String, u8>>,
+}
+
+impl Default for QuotaPreflight {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            default_threshold_percent: 2,
+            warn_threshold_percent: 20,
+            provider_window_defaults: BTreeMap::new(),
+        }
+    }
+}

@@ -16,6 +16,7 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
         (40_000, failed(Millis::default(), fixed)),
         (1, failed(Millis::default(), failure(401))),
         (1, shared(Millis::default())),
+        (1, withheld(Millis::default())),
         (1, HealthEvent::Succeeded { started_at: T0 }),
         (1, HealthEvent::Reset),
         (
@@ -44,12 +45,23 @@ fn shared(at: Millis) -> HealthEvent {
     })
 }
 
+/// A window of 8 s that was used up at `at`.
+fn withheld(at: Millis) -> HealthEvent {
+    HealthEvent::Withheld(Origin {
+        window: "8s".into(),
+        window_ms: Some(8_000),
+        resets_at: at.plus(8_000),
+        observed_at: at,
+    })
+}
+
 /// The event as an attempt that began `age` ms before `now`.
 fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
     match event {
         HealthEvent::Failed { failure, .. } => failed(now.minus(age), failure.clone()),
         HealthEvent::LimitedAt { .. } => event.clone(),
         HealthEvent::SiblingLimited(_) => shared(now.minus(age)),
+        HealthEvent::Withheld(_) => withheld(now.minus(age)),
         HealthEvent::Succeeded { .. } => HealthEvent::Succeeded {
             started_at: now.minus(age),
         },
@@ -67,7 +79,7 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
     assert_eq!(step.changed, after != before, "{event:?}");
     let is_failure = matches!(
         event,
-        HealthEvent::Failed { .. } | HealthEvent::SiblingLimited(_)
+        HealthEvent::Failed { .. } | HealthEvent::SiblingLimited(_) | HealthEvent::Withheld(_)
     );
     if is_failure && before.terminal.is_some() {
         assert_eq!(after, before, "a failure overwrote a terminal state");
@@ -79,6 +91,11 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
     }
     if after.terminal.is_some() {
         assert_eq!(after.cooldown_until, None);
+        assert_eq!(after.preflight, None);
+    }
+    if let Some(origin) = &after.preflight {
+        let end = after.cooldown_until;
+        assert_eq!(end, Some(origin.resets_at), "the reason of another rest");
     }
     if let HealthEvent::Succeeded { started_at } = event {
         let set_later = before.terminal.is_some_and(|t| t.at > *started_at);

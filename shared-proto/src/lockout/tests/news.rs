@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::{ENTRIES_MAX, LockoutEvent, ModelLockouts, Outcome};
+use super::super::{ENTRIES_MAX, LockoutEvent, MODEL_MAX_BYTES, ModelLockouts, Outcome};
 use super::{Desk, T0, failure, hinted, rules};
 use crate::failure::{Blame, Cooldown, Failure, HintSource};
+use crate::mirror::record::MAX_RECORD_BYTES;
 
 #[test]
 fn one_outage_counts_once() {
@@ -86,15 +87,63 @@ fn what_is_not_the_models_changes_nothing() {
     assert_eq!(desk.fail("  ", failure(503), T0), Outcome::Nothing);
 }
 
+fn named(n: usize, length: usize) -> String {
+    format!("{n:a>length$}")
+}
+
+/// Locks that run stay; the one that there is no room for is not kept.
 #[test]
 fn the_number_of_locks_is_bounded() {
     let mut desk = Desk::new(rules("groq", false));
-    for n in 0..=ENTRIES_MAX {
+    for n in 0..ENTRIES_MAX {
         let wait = 1000 + n as u64;
         desk.fail(&format!("m{n}"), hinted(429, wait, HintSource::Header), T0);
     }
+    let late = hinted(429, 90_000, HintSource::Header);
+    assert_eq!(desk.fail("late", late.clone(), T0), Outcome::Nothing);
     assert_eq!(desk.state.running(T0).len(), ENTRIES_MAX);
-    assert!(desk.left("m0", T0).is_none(), "the first to end went");
+    assert!(desk.left("m0", T0).is_some() && desk.left("late", T0).is_none());
+    // One that is known is extended, and what is over makes room.
+    desk.fail("m1", hinted(429, 80_000, HintSource::Header), T0.plus(1));
+    assert_eq!(desk.left("m1", T0.plus(1)), Some(80_000));
+    desk.fail("late", late, T0.plus(1001));
+    assert!(desk.left("late", T0.plus(1001)).is_some());
+}
+
+/// Names that clients make up push each other out and no real lock.
+#[test]
+fn made_up_names_push_nothing_out() {
+    let mut desk = Desk::new(rules("groq", false));
+    desk.fail("real", hinted(429, 1000, HintSource::Header), T0);
+    for n in 0..ENTRIES_MAX + 500 {
+        desk.fail(&format!("m{n}"), failure(404), T0.plus(1));
+    }
+    assert!(desk.left("real", T0.plus(1)).is_some());
+    let real = hinted(429, 2000, HintSource::Header);
+    desk.fail("another", real, T0.plus(1));
+    assert!(desk.left("another", T0.plus(1)).is_some());
+    assert_eq!(desk.state.running(T0.plus(1)).len(), ENTRIES_MAX);
+}
+
+/// Everything that is remembered of the longest names still is a record.
+#[test]
+fn a_full_record_is_one_that_is_stored() {
+    let mut desk = Desk::new(rules("groq", false));
+    for n in 0..ENTRIES_MAX {
+        let name = named(n, MODEL_MAX_BYTES);
+        desk.fail(&name, hinted(429, u64::MAX, HintSource::Header), T0);
+        let torn = LockoutEvent::Failed {
+            started_at: T0.plus(1),
+            model: name,
+            failure: failure(502),
+            after_output: true,
+        };
+        desk.tell(&torn, T0.plus(2));
+    }
+    let body = crate::mirror::record::encode_body(&desk.state).unwrap();
+    assert!(body.len() < MAX_RECORD_BYTES, "{}", body.len());
+    let long = named(0, MODEL_MAX_BYTES + 1);
+    assert_eq!(desk.fail(&long, failure(404), T0), Outcome::Nothing);
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! The members of a message event, or of a whole message, that matter here.
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::stream::failure::real_error;
 use crate::stream::lenient::{Filled, Int, Many, Maybe, Text};
 use crate::stream::usage::MessagesUsage;
 
@@ -14,7 +12,7 @@ pub(crate) struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     pub(crate) kind: Text<'a>,
     #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
+    pub(crate) error: Option<&'a RawValue>,
     #[serde(default)]
     pub(crate) index: Int,
     #[serde(borrow, default)]
@@ -25,14 +23,6 @@ pub(crate) struct Event<'a> {
     pub(crate) delta: Maybe<Piece<'a>>,
     #[serde(default)]
     pub(crate) usage: Maybe<MessagesUsage>,
-}
-
-impl Event<'_> {
-    /// What `data`, which this was read from, says went wrong.
-    pub(crate) fn error_body(&self, data: &[u8]) -> Option<Bytes> {
-        let found = real_error(self.error).is_some() || self.kind.as_str() == Some("error");
-        found.then(|| Bytes::copy_from_slice(data))
-    }
 }
 
 /// A message, at its start or whole.

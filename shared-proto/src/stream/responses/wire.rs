@@ -1,11 +1,9 @@
 //! The members of a response event, or of a whole response, that matter here.
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::track::Part;
-use crate::stream::failure::real_error;
 use crate::stream::lenient::{Filled, Int, Many, Maybe, Text};
 use crate::stream::usage::ResponsesUsage;
 
@@ -15,7 +13,7 @@ pub(crate) struct Event<'a> {
     #[serde(borrow, default, rename = "type")]
     pub(crate) kind: Text<'a>,
     #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
+    pub(crate) error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) delta: Text<'a>,
     #[serde(borrow, default)]
@@ -42,14 +40,6 @@ pub(crate) struct Event<'a> {
     pub(crate) input: Text<'a>,
     #[serde(borrow, default)]
     pub(crate) response: Maybe<Response<'a>>,
-}
-
-impl Event<'_> {
-    /// What `data`, which this was read from, says went wrong.
-    pub(crate) fn error_body(&self, data: &[u8]) -> Option<Bytes> {
-        let found = real_error(self.error).is_some() || self.kind.as_str() == Some("error");
-        found.then(|| Bytes::copy_from_slice(data))
-    }
 }
 
 /// A response, at its start or whole.
