@@ -7,6 +7,7 @@ mod recovery;
 mod rests;
 mod scope;
 mod settings;
+mod together;
 
 use cluster_tests::client::Answer;
 use cluster_tests::cluster::Cluster;

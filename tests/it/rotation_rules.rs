@@ -8,6 +8,7 @@ mod counts;
 mod rests;
 mod shared;
 mod streams;
+mod together;
 
 use cluster_tests::client::Answer;
 use cluster_tests::config::Config;

@@ -262,3 +262,21 @@ async fn one_banned_key_disables_no_account() {
     let a = node.connection_becomes("a", "terminal").await;
     assert_eq!(a["isActive"], false, "{a}");
 }
+
+/// A key that is named twice is one key.
+#[tokio::test]
+async fn a_key_is_not_tried_twice() {
+    let upstream = Upstream::start().await;
+    let twice = ["a", "a", "a2", "a"];
+    let own = json!({"id": "a", "provider": "acme", "apiKey": "key-a", "priority": 1,
+        "models": ["m"], "providerSpecificData": super::extra(&twice)});
+    let b = json!({"id": "b", "provider": "acme", "apiKey": "key-b", "priority": 2});
+    let config = config(&upstream).set(&["connections"], json!([own, b]));
+    let node = Node::start(&config).await;
+    refuse(&upstream, &["a"]);
+    serves(&node, &upstream, &["a", "a2"], "the first is refused").await;
+    serves(&node, &upstream, &["a2"], "later").await;
+    refuse(&upstream, &["a2"]);
+    serves(&node, &upstream, &["a2", "b"], "none is left").await;
+    expect_end(&node, "expired").await;
+}
