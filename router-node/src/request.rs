@@ -13,6 +13,7 @@ pub(crate) mod credential;
 pub(crate) mod dispatch;
 mod emergency;
 pub(crate) mod facts;
+mod keys;
 mod lane;
 pub(crate) mod leased;
 pub(crate) mod live;
@@ -197,7 +198,8 @@ async fn walk(
                 return Ok((success, after));
             }
             Err(failed) => {
-                let shared = picker.next_target_shares_provider(after.candidate());
+                let shared = failed.failure.fallback
+                    && picker.next_target_shares_provider(after.candidate());
                 after.failed(&failed, shared, trace, &mut durable).await;
                 tools::learn(request, after.candidate(), &failed);
                 picker.failed(after.candidate(), failed.failure.blame);
@@ -248,12 +250,13 @@ async fn attempt(
     after: &mut After,
     trace: &mut Trace,
 ) -> Result<Result<Success, Failed>, ClientError> {
-    let mut repeats = Repeats::new(request, after.candidate());
+    let mut repeats = Repeats::new(request, after.candidate(), call.is_test());
     loop {
-        let credential = match credential::present(after.candidate(), request.worker.now()) {
+        let credential = match repeats.present(after.candidate()) {
             Ok(credential) => credential,
             Err(failed) => return Ok(Err(failed)),
         };
+        after.presents(credential.key);
         let ride = repeats.ride();
         after.on_the_lane(ride.as_ref().is_some_and(|ride| ride.on.is_some()));
         let shown = (credential.header.as_ref(), ride.as_ref());
@@ -275,7 +278,7 @@ async fn attempt(
                 after.cut_short(trace);
                 return Err(LeaseCode::Lost.into());
             }
-            Some((sent, false)) => return Ok(sent),
+            Some((sent, false)) => return Ok(sent.map_err(|failed| after.gated(failed))),
             Some((_, true)) => {}
         }
         match leased::clear(leased, request, after.candidate(), None).await? {

@@ -8,6 +8,7 @@ mod alarm;
 mod build;
 mod cell;
 mod gate;
+mod keys;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -26,6 +27,7 @@ use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
+use shared_proto::rotation::RotationRules;
 
 use crate::token;
 use crate::token::cell::Bearer;
@@ -38,6 +40,7 @@ pub(crate) use cell::{
     PublishLockouts,
 };
 pub(crate) use gate::{GateCell, PublishGate};
+pub(crate) use keys::Key;
 pub(crate) use tools::{PublishTools, ToolsCell, ToolsOwner};
 
 /// One configuration, ready to route by.
@@ -69,6 +72,10 @@ pub(crate) struct Slot {
     urls: [Option<Uri>; 4],
     /// What it proves itself with as configured; marked sensitive.
     pub(crate) auth: Option<(HeaderName, HeaderValue)>,
+    /// Its keys in the order in which they are presented, where it has several; `auth` is the first.
+    pub(crate) keys: Vec<Key>,
+    /// Its numbers of the rotation gate.
+    pub(crate) rotation: RotationRules,
     /// How its tokens are refreshed, if they are.
     pub(crate) tokens: Option<Arc<token::Setup>>,
     /// How it meets its usage wall, if it is to.
@@ -129,7 +136,7 @@ impl Slot {
     fn secrets<'a>(&'a self, bearer: Option<&'a Bearer>) -> impl Iterator<Item = &'a str> {
         let refreshed = bearer.into_iter().flat_map(Bearer::secrets);
         let of_proxy = self.proxy_secrets.iter().map(ExposeSecret::expose_secret);
-        let own = self.connection.credential.secrets();
+        let own = self.connection.secrets();
         own.chain(refreshed).chain(of_proxy)
     }
 

@@ -135,7 +135,12 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
 /// Whether `rule` says itself what a refusal is charged to: an operator's, or
 /// a provider's where `reading` honours it.
 pub fn names_scope(rule: &str, reading: Reading) -> bool {
-    rule.starts_with(quirk::OPERATOR_RULE) || reading.honours_rule_scope && quirk::is_own(rule)
+    is_operators(rule) || reading.honours_rule_scope && quirk::is_own(rule)
+}
+
+/// Whether `rule` is one that an operator wrote.
+pub fn is_operators(rule: &str) -> bool {
+    rule.starts_with(quirk::OPERATOR_RULE)
 }
 
 /// The verdict, with the announcement as far as it means something.

@@ -11,6 +11,7 @@ use crate::clock::Millis;
 use crate::failure::Profile;
 use crate::id::{ApiKeyId, ConnectionId, NodeId, ProviderId};
 use crate::protocol::Protocol;
+use crate::rotation::RotationOverrides;
 use crate::token::{self, Keyring, TokenEndpoint, Tokens};
 
 mod combo;
@@ -203,6 +204,13 @@ impl Connection {
     pub fn serves(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|pattern| matches(pattern, model))
     }
+
+    /// Its secret texts, as [`Credential::secrets`] gives them.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let extra = self.extra_keys.iter().map(ExposeSecret::expose_secret);
+        let extra = extra.filter(|secret| secret.len() >= LEAST_SECRET);
+        self.credential.secrets().chain(extra)
+    }
 }
 
 /// Whether `model` is `pattern`, or begins with it where it ends in `*`.
@@ -255,6 +263,9 @@ pub struct Timeouts {
     pub total_ms: u64,
 }
 
+/// Most keys that a connection may have beside its first.
+pub const MAX_EXTRA_KEYS: usize = 16;
+
 /// One account.
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -278,9 +289,17 @@ pub struct Connection {
     pub disable_cooling: bool,
     /// Its own base URL instead of the provider's.
     pub base_url: Option<String>,
+    /// More keys of the same account, presented in this order when those before
+    /// are refused; only beside [`Credential::ApiKey`], at most [`MAX_EXTRA_KEYS`].
+    pub extra_keys: Vec<SecretString>,
+    /// Its own numbers of the rotation gate.
+    pub rotation: RotationOverrides,
     /// Provider-specific switches, kept as written.
     pub provider_specific: serde_json::Map<String, serde_json::Value>,
 }
+
+/// Bytes of the shortest text that is taken for a secret.
+const LEAST_SECRET: usize = 4;
 
 /// What a connection presents upstream.
 #[derive(Clone, Debug)]
@@ -345,7 +364,7 @@ impl Credential {
         let secrets = [first, second].into_iter().flatten();
         secrets
             .map(ExposeSecret::expose_secret)
-            .filter(|secret| secret.len() >= 4)
+            .filter(|secret| secret.len() >= LEAST_SECRET)
     }
 }
 

@@ -34,8 +34,10 @@
 
 mod event;
 mod imported;
+mod keys;
 mod reading;
 mod record;
+mod recover;
 mod retry;
 mod rules;
 mod sibling;
@@ -52,9 +54,11 @@ use crate::failure::{Blame, Cooldown, Failure, HintSource, ResetHint, Terminal};
 use crate::mirror::key;
 use crate::mirror::record::Body;
 use crate::quota::preflight::Origin;
+use crate::rotation::RotationCounts;
 
 pub use event::{Blocked, HealthEvent, Outcome, Status, Step};
 pub use imported::parse_until;
+pub use keys::{KeyAside, key_mark, names_key};
 pub use record::{ErrorSource, LastError, Refusals, TerminalState};
 pub use retry::{ExpiredRetry, Retry, RetryRules};
 pub use rules::HealthRules;
@@ -110,6 +114,12 @@ pub struct ConnectionHealth {
     pub egress: Option<Mark>,
     /// The window of its quota that it rests for before anybody refused, if it does.
     pub preflight: Option<Origin>,
+    /// Keys that were refused while others of the connection are left, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys_aside: Vec<KeyAside>,
+    /// Failures that the rotation gate counts.
+    #[serde(skip_serializing_if = "RotationCounts::is_empty")]
+    pub rotation: RotationCounts,
 }
 
 // === events ===
@@ -132,9 +142,22 @@ impl ConnectionHealth {
             HealthEvent::SiblingLimited(limit) => self.shared(limit, now, rules),
             HealthEvent::Withheld(origin) => self.withheld(origin, now, rules),
             HealthEvent::Succeeded { started_at } => self.succeeded(*started_at, now),
+            HealthEvent::Counted { started_at, class } => {
+                self.noticed(*class, *started_at, now, rules)
+            }
+            HealthEvent::KeyRefused {
+                started_at,
+                key,
+                failure,
+            } => self.key_refused((*started_at, *key), failure, now, rules),
+            HealthEvent::KeyAccepted { started_at, key } => {
+                self.key_accepted((*started_at, *key), now)
+            }
             HealthEvent::Retried { number, expired_at } => self.retried(*number, *expired_at, now),
             HealthEvent::Reset if self.is_clean() => self.kept(now, Outcome::Nothing),
-            HealthEvent::Reset | HealthEvent::CredentialsChanged => self.renewed(now),
+            HealthEvent::Reset => self.renewed(now, Vec::new()),
+            // A key that stayed is as refused as before; one that is gone is asked for by nobody.
+            HealthEvent::CredentialsChanged => self.renewed(now, self.keys_aside.clone()),
         }
     }
 
@@ -187,10 +210,11 @@ impl ConnectionHealth {
             Cooldown::Ladder => {
                 let usable = |hint: &&ResetHint| rules.use_hints || hint.is_known_otherwise();
                 let hint = failure.hint.as_ref().filter(usable);
-                match hint.filter(|hint| hint.wait_ms > 0) {
-                    Some(hint) => self.announced(started_at, failure, hint, now),
-                    None => self.cooled(started_at, failure, now, rules.climb(self.level(now))),
+                if let Some(hint) = hint.filter(|hint| hint.wait_ms > 0) {
+                    return self.announced(started_at, failure, hint, now);
                 }
+                let next = rules.unannounced(failure.reason, self.level(now));
+                self.cooled(started_at, failure, now, next)
             }
         }
     }
@@ -286,56 +310,6 @@ impl ConnectionHealth {
         state.last_error = Some(LastError::new(failure, now));
         state.noted_at = Some(now);
         state.into_step(now, Outcome::Noted)
-    }
-
-    fn succeeded(&self, started_at: Millis, now: Millis) -> Step {
-        if self.is_clean() {
-            return self.kept(now, Outcome::Nothing);
-        }
-        if self.settled_at.is_some_and(|at| started_at < at) {
-            return self.kept(now, Outcome::Stale);
-        }
-        let state = Self {
-            settled_at: self.settled_at,
-            recovered_from: self.recovered_from.max(Some(started_at)),
-            renewed_at: self.renewed_at,
-            noted_at: self.noted_at,
-            ..Self::default()
-        };
-        state.into_step(now, Outcome::Recovered)
-    }
-
-    /// Forgets all. What began before now is old; what begins in this same millisecond is not.
-    ///
-    /// It may be told again later (a commit without an answer, a store that
-    /// went back), so it clears nothing of an attempt that began after it.
-    fn renewed(&self, now: Millis) -> Step {
-        let before = Some(now.minus(1));
-        if self.renewed_at >= before {
-            return self.kept(now, Outcome::Nothing);
-        }
-        if self.settled_from.is_some_and(|began| began > now) {
-            let state = Self {
-                renewed_at: before,
-                ..self.clone()
-            };
-            return state.into_step(now, Outcome::Nothing);
-        }
-        let state = Self {
-            settled_at: before,
-            renewed_at: before,
-            ..Self::default()
-        };
-        let outcome = if self.is_clean() {
-            Outcome::Nothing
-        } else {
-            Outcome::Recovered
-        };
-        let changed = state != *self;
-        Step {
-            changed,
-            ..state.into_step(now, outcome)
-        }
     }
 
     fn marked(&self, failure: &Failure, now: Millis) -> Self {

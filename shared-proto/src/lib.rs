@@ -7,7 +7,7 @@
 //! | dispatch | [`sse`], [`stream`], [`answer`] | what an upstream's bytes mean, and when a stream is committed |
 //! | share | [`egress`] | which connections leave by one address, and rest for its limits together |
 //! | foresee | [`quota`] | what answers tell of an account's quota, and what follows before it is spent |
-//! | classify | [`restate`], [`classify`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
+//! | classify | [`restate`], [`classify`], [`rotation`], [`hint`], [`tools`], [`emergency`] | what a failure means, whose fault it is, when it ends |
 //! | transition | [`health`], [`lockout`], [`lane`], [`breaker`] | the state machines of connections and providers |
 //! | lease | [`lease`] | who has a connection to itself, and what may go out under it |
 //! | refresh | [`token`] | OAuth tokens: when, by whom, how they are stored |
@@ -41,6 +41,7 @@ pub mod protocol;
 pub mod quota;
 pub mod restate;
 pub mod roster;
+pub mod rotation;
 #[cfg(test)]
 mod simulation;
 pub mod sse;

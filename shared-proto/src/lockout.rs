@@ -18,6 +18,7 @@
 
 mod event;
 mod preflight;
+mod room;
 mod rules;
 mod scope;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::room::lockable;
 use crate::clock::Millis;
 use crate::failure::{Blame, Cooldown, Failure, Reason};
 use crate::health::EXTEND_MIN_MS;
@@ -355,27 +357,6 @@ impl ModelLockouts {
         state.into_step(Outcome::Recovered)
     }
 
-    /// The same with a lock in its place. Without room for another one, what is
-    /// over goes first, then what nobody has (404): a client may make up such names,
-    /// and they must not push out a lock that spares an account. Other locks that
-    /// run stay, and the new one is not kept.
-    fn placed(&self, key: String, lockout: Lockout, now: Millis) -> Step {
-        let mut state = self.clone();
-        if state.entries.len() >= ENTRIES_MAX && !state.entries.contains_key(&key) {
-            let may_go = |entry: &Lockout| entry.until <= now || entry.scope == Scope::NotFound;
-            let least = state.entries.iter().filter(|(_, entry)| may_go(entry));
-            let least = least.min_by_key(|(_, entry)| (entry.until > now, entry.until));
-            let Some((least, _)) = least else {
-                return self.kept(Outcome::Nothing);
-            };
-            let least = least.clone();
-            state.entries.remove(&least);
-        }
-        let Lockout { until, scope, .. } = lockout;
-        state.entries.insert(key, lockout);
-        state.into_step(Outcome::Locked(Locked { until, scope }))
-    }
-
     fn kept(&self, outcome: Outcome) -> Step {
         Step {
             state: self.clone(),
@@ -391,11 +372,6 @@ impl ModelLockouts {
             outcome,
         }
     }
-}
-
-/// Whether a lock may be kept of `model`.
-fn lockable(model: &str) -> bool {
-    (1..=MODEL_MAX_BYTES).contains(&model.trim().len())
 }
 
 impl Body for ModelLockouts {

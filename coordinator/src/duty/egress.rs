@@ -16,6 +16,7 @@ use shared_proto::mirror::Snapshot;
 use shared_proto::mirror::commit::{Commit, Expected, Transaction};
 use shared_proto::mirror::key::Key;
 use shared_proto::mirror::record::Record;
+use shared_proto::rotation::RotationRules;
 
 use crate::pen::{Pen, Stop, Wrote};
 
@@ -127,6 +128,7 @@ const RULES: HealthRules = HealthRules {
     disable_cooling: false,
     auto_disable_banned: false,
     credential: None,
+    rotation: RotationRules::DEFAULT,
 };
 
 /// Rests the siblings that still don't, `most` at most.

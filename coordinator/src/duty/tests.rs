@@ -12,6 +12,7 @@ use shared_proto::mirror::embedded::Embedded;
 use shared_proto::mirror::hold::{Holder, Pool, Take};
 use shared_proto::mirror::key::Key;
 use shared_proto::mirror::record::Body;
+use shared_proto::rotation::RotationRules;
 
 use super::*;
 use crate::agenda::KEEP_WELL_MS;
@@ -304,6 +305,7 @@ fn limited() -> ConnectionHealth {
         disable_cooling: false,
         auto_disable_banned: false,
         credential: None,
+        rotation: RotationRules::DEFAULT,
     };
     ConnectionHealth::default().step(&event, T0, &rules).state
 }

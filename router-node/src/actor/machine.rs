@@ -81,6 +81,9 @@ impl Machine for ConnectionHealth {
     fn may_repeat(event: &Self::Event) -> bool {
         match event {
             health::HealthEvent::Failed { .. }
+            | health::HealthEvent::Counted { .. }
+            | health::HealthEvent::KeyRefused { .. }
+            | health::HealthEvent::KeyAccepted { .. }
             | health::HealthEvent::Succeeded { .. }
             | health::HealthEvent::Retried { .. }
             | health::HealthEvent::LimitedAt { .. }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use secrecy::SecretString;
 use shared_proto::breaker::{BreakerRules, ProviderBreaker};
 use shared_proto::config::{Connection, Credential};
 use shared_proto::gate::ProviderGate;
-use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules};
+use shared_proto::health::{ConnectionHealth, HealthEvent, HealthRules, key_mark};
 use shared_proto::id::ConnectionId;
 use shared_proto::lane::{LaneEvent, LaneRules, UsageLane};
 use shared_proto::lockout::{LockoutEvent, LockoutRules, ModelLockouts};
@@ -361,29 +362,27 @@ impl Registry {
     }
 }
 
-/// Tells credentials apart without keeping them: the first eight bytes of a
-/// hash over the connection's name and its secret.
+/// Tells credentials apart without keeping them: the mark of the first secret,
+/// mixed with those of a connection's other keys.
 fn fingerprint(connection: &Connection) -> u64 {
-    use secrecy::ExposeSecret as _;
-    use sha2::{Digest as _, Sha256};
+    let none = SecretString::default();
     let secret = match &connection.credential {
-        Credential::None => "",
-        Credential::ApiKey(key) => key.expose_secret(),
+        Credential::None => &none,
+        Credential::ApiKey(key) => key,
         Credential::Oauth {
             access_token,
             refresh_token,
             ..
-        } => refresh_token
-            .as_ref()
-            .unwrap_or(access_token)
-            .expose_secret(),
+        } => refresh_token.as_ref().unwrap_or(access_token),
     };
-    let mut hash = Sha256::new();
-    hash.update(connection.id.as_str().as_bytes());
-    hash.update([0]);
-    hash.update(secret.as_bytes());
-    let digest: [u8; 32] = hash.finalize().into();
-    let mut first = [0; 8];
-    first.copy_from_slice(digest.get(..8).unwrap_or(&[0; 8]));
-    u64::from_be_bytes(first)
+    let first = key_mark(&connection.id, secret);
+    let extra = connection.extra_keys.iter();
+    // Their order is no other credential, but each of them is.
+    extra.fold(first, |mixed, key| {
+        let mark = key_mark(&connection.id, key);
+        mixed.wrapping_add(mark.wrapping_mul(MIX))
+    })
 }
+
+/// An odd number, so that a key that moves from the first place to another tells.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -115,6 +115,7 @@ pub(super) fn failures(record: &Record) {
             hint_field = hint.map(|hint| hint.field.as_str()),
             cooled_until = attempt.cooled_until.as_deref(),
             fallback = failure.fallback,
+            rotation = attempt.rotation.map(|gated| gated.ruling.as_str()),
             "an attempt failed"
         );
     }

@@ -2,6 +2,7 @@
 //! the trace is finished, a claimed probe is given back. Dropping it in the
 //! middle means that the client went away, which is nobody's fault.
 
+mod judged;
 mod stream;
 
 use std::pin::Pin;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use shared_proto::clock::Millis;
 use shared_proto::failure::{Blame, Failure};
 use shared_proto::lease::LeaseCode;
+use shared_proto::rotation::Gated;
 use tokio::time::Instant;
 
 use super::Admitted;
@@ -45,6 +47,12 @@ pub(crate) struct After {
     attempts: usize,
     /// Whether its call goes out on the low-priority lane.
     low_priority: bool,
+    /// Whether no client waits for it.
+    is_test: bool,
+    /// Which key its call presents, where the connection has several.
+    key: Option<u64>,
+    /// What the rotation gate made of its failure.
+    rotation: Option<Gated>,
     /// What the answer is marked with.
     warnings: Vec<&'static str>,
     /// Its place in flight, under a lease.
@@ -81,6 +89,9 @@ impl After {
             settled: false,
             attempts: 1,
             low_priority: false,
+            is_test: trace.is_test(),
+            key: None,
+            rotation: None,
             warnings: Vec::new(),
             passage: None,
             ticket: None,
@@ -192,6 +203,7 @@ impl After {
             reason: None,
             failure: None,
             low_priority: self.low_priority,
+            rotation: self.rotation,
             cooled_until: None,
             shared: None,
         }
@@ -241,7 +253,7 @@ impl After {
             record.attempts.push(attempt);
             record.status = Some(status);
         });
-        let events = Events::passed(&self.candidate, self.began);
+        let events = Events::passed(&self.candidate, self.began, self.key);
         events.tell(&self.candidate, durable).await;
     }
 
@@ -254,7 +266,7 @@ impl After {
             trace.edit(|record| record.usage = whole.usage.map(Into::into));
             trace.finish(Outcome::Success);
         }
-        let events = Events::succeeded(&self.candidate, self.began, self.probe);
+        let events = Events::succeeded(&self.candidate, self.began, self.key, self.probe);
         // A success promises nothing that has to be durable.
         events.tell(&self.candidate, &mut Durable::default()).await;
     }
@@ -291,20 +303,6 @@ impl After {
         if let Some(trace) = &mut self.trace {
             trace.edit(|record| record.attempts.push(attempt));
         }
-    }
-
-    /// What a failure shows, where the connection is known to leave.
-    fn events(&self, failure: &Failure, next_is_same_provider: bool) -> Events {
-        let node = &self.request.worker.node;
-        let exit = node.egress.exit(&self.candidate.slot, node.now());
-        let charged = failure.blame == Blame::EgressIp;
-        Events::failed(
-            &self.candidate,
-            self.began,
-            (failure, exit.filter(|_| charged)),
-            next_is_same_provider,
-            self.probe,
-        )
     }
 
     fn end_span(&mut self, attempt: &Attempt) {

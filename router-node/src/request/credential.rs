@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::dispatch::Failed;
 use super::pick::Candidate;
 use super::transition::Claim;
-use crate::routing::Slot;
+use crate::routing::{Key, Slot};
 use crate::token::refresher::{Ask, Verdict};
 
 /// How long a request waits for new tokens.
@@ -28,6 +28,8 @@ pub(super) struct Credential {
     pub(super) header: Option<(HeaderName, HeaderValue)>,
     /// Of which refresh, for an account that has tokens.
     generation: Option<u64>,
+    /// Which key, for a connection that has several.
+    pub(super) key: Option<u64>,
 }
 
 /// Waits until the candidate's access token can be sent, or it is known that it
@@ -44,19 +46,27 @@ pub(super) async fn prepare(candidate: &Candidate, probe: Option<u64>, now: Mill
     claim.used();
 }
 
-/// What the candidate presents at `now`; the error is that it has nothing.
-pub(super) fn present(candidate: &Candidate, now: Millis) -> Result<Credential, Failed> {
+/// What the candidate presents at `now`, `key` if it has several; the error is that
+/// it has nothing.
+pub(super) fn present(
+    candidate: &Candidate,
+    key: Option<&Key>,
+    now: Millis,
+) -> Result<Credential, Failed> {
     let slot = &candidate.slot;
     let Some(bearer) = slot.bearer() else {
+        let header = key.map(|key| key.header.clone());
         return Ok(Credential {
-            header: slot.auth.clone(),
+            header: header.or_else(|| slot.auth.clone()),
             generation: None,
+            key: key.map(|key| key.mark),
         });
     };
     if bearer.is_valid(now) {
         return Ok(Credential {
             header: Some((AUTHORIZATION, bearer.header())),
             generation: Some(bearer.status.generation),
+            key: None,
         });
     }
     let forgiven_at = slot.cell.health().forgiven_at();

@@ -54,6 +54,7 @@ pub(crate) struct Call<'a> {
     clients: &'a Clients,
     /// The longest that a whole answer is waited for, whatever the provider's timers say.
     most: Duration,
+    is_test: bool,
     node: &'a Node,
 }
 
@@ -99,16 +100,23 @@ impl<'a> Call<'a> {
             config: &request.routing.config,
             clients: &request.worker.clients,
             most: Duration::MAX,
+            is_test: false,
             node: &request.worker.node,
         }
     }
 
-    /// The same, none of which takes longer than `most`.
-    pub(crate) fn brief(request: &'a Admitted, most: Duration) -> Self {
+    /// That of a live test, which takes no longer than `most`.
+    pub(crate) fn test(request: &'a Admitted, most: Duration) -> Self {
         Self {
             most,
+            is_test: true,
             ..Self::new(request)
         }
+    }
+
+    /// Whether it is a live test's.
+    pub(crate) const fn is_test(&self) -> bool {
+        self.is_test
     }
 
     /// Calls `candidate` once, which proves itself with `credential`, on `ride` if it

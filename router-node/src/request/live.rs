@@ -150,7 +150,7 @@ impl Live {
     /// client's answer, so that neither waits for the other.
     fn drain(&mut self) {
         let mut rest = std::mem::replace(&mut self.answer.body, AnswerBody::Spent);
-        if matches!(rest, AnswerBody::Plain(_)) {
+        if matches!(rest, AnswerBody::Plain(..)) {
             drop(tokio::task::spawn_local(async move {
                 let reading = async { while let Some(Ok(_)) = rest.chunk().await {} };
                 // Past the limit the connection is closed instead.

@@ -8,6 +8,7 @@ use shared_proto::health::Blocked;
 use shared_proto::pick::refusal::{Explanation, ListedTarget, Pool, TerminalReason};
 use shared_proto::pick::{self, Exclusion, ExclusionReason};
 use shared_proto::protocol::Protocol;
+use shared_proto::rotation::Ruling;
 
 use super::Admitted;
 use super::dispatch::Failed;
@@ -193,6 +194,12 @@ impl Refusal<'_> {
         let record = trace.record();
         let attempts = record.map_or(&[][..], |record| &record.attempts);
         error.provider = attempts.last().map(|a| a.provider.as_str().to_owned());
+        let rotation = attempts.last().and_then(|attempt| attempt.rotation);
+        let ruling = rotation.map(|gated| gated.ruling);
+        if let (Some(Ruling::Turned), Some(own)) = (ruling, &failure.upstream_code) {
+            // That others were asked makes no other refusal of it.
+            error.code.clone_from(own);
+        }
         let all_limited = attempts.len() > 1
             && attempts.iter().all(|attempt| {
                 attempt
@@ -203,7 +210,12 @@ impl Refusal<'_> {
         if all_limited {
             error.status = 429;
         }
-        error.retry_after_ms = self.retry_after(failure, &error);
+        error.retry_after_ms = if ruling == Some(Ruling::Held) {
+            // Nothing rests: the upstream's own word is all there is.
+            failure.client_retry_after_ms
+        } else {
+            self.retry_after(failure, &error)
+        };
         self.quota_headers(&mut error, failure.reason);
         if !self.targets.combo && pool.size < 2 {
             return error;

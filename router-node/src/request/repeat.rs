@@ -1,11 +1,13 @@
 //! When the call of an attempt is made once more, on the same account: nothing was
 //! sent because a pooled connection was closed; a refused access token was
-//! renewed; or the account stands at its usage wall and goes on all the same.
+//! renewed, or a key gave way to the next; or the account stands at its usage wall
+//! and goes on all the same.
 
 use super::Admitted;
 use super::after::After;
 use super::credential::{self, Credential};
 use super::dispatch::{Failed, Success};
+use super::keys::Keys;
 use super::lane::{Ride, Rider, Told};
 use super::pick::Candidate;
 use super::trace::{Trace, WallStep, millis};
@@ -15,18 +17,26 @@ pub(super) struct Repeats<'a> {
     request: &'a Admitted,
     stale: bool,
     renewed: bool,
+    keys: Keys,
     rider: Rider<'a>,
 }
 
 impl<'a> Repeats<'a> {
-    /// Begins an attempt.
-    pub(super) fn new(request: &'a Admitted, candidate: &Candidate) -> Self {
+    /// Begins an attempt of a request, or of a live test.
+    pub(super) fn new(request: &'a Admitted, candidate: &Candidate, is_test: bool) -> Self {
         Self {
             request,
             stale: false,
             renewed: false,
+            keys: Keys::of(is_test),
             rider: Rider::new(request, candidate),
         }
+    }
+
+    /// What the next call presents; the error is that there is nothing.
+    pub(super) fn present(&self, candidate: &Candidate) -> Result<Credential, Failed> {
+        let key = self.keys.next(&candidate.slot);
+        credential::present(candidate, key, self.request.worker.now())
     }
 
     /// The next call, as far as it concerns a usage wall.
@@ -55,7 +65,14 @@ impl<'a> Repeats<'a> {
                 }
                 return mended;
             }
-            Ok(_) | Err(_) => {}
+            Err(failed) => {
+                let another = self.keys.give_way(credential.key, failed, after).await;
+                if another {
+                    after.calls_again(failed, self.request.worker.now(), trace);
+                    return true;
+                }
+            }
+            Ok(_) => {}
         }
         let Some(ride) = ride else {
             return false;

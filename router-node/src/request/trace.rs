@@ -14,6 +14,7 @@ use shared_proto::failure::{Failure, Reason};
 use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
 use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
+use shared_proto::rotation::Gated;
 use tokio::time::Instant;
 
 use super::resolve::Target;
@@ -48,6 +49,9 @@ pub(crate) struct Attempt {
     /// Whether it was sent on the upstream's low-priority lane.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) low_priority: bool,
+    /// What the rotation gate made of it, where it had a word in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rotation: Option<Gated>,
     /// Until when the connection rests because of it, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cooled_until: Option<String>,
@@ -273,6 +277,11 @@ impl Trace {
     /// The request's span, where it is traced.
     pub(crate) fn span(&self) -> Option<&RequestSpan> {
         self.span.as_ref()
+    }
+
+    /// Whether it is a live test's.
+    pub(crate) fn is_test(&self) -> bool {
+        self.record().is_some_and(|record| record.test.is_some())
     }
 
     /// How many upstream calls were made.

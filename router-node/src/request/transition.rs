@@ -9,8 +9,9 @@ use shared_proto::clock::Millis;
 use shared_proto::egress::Exit;
 use shared_proto::failure::{Blame, Cooldown, Failure};
 use shared_proto::gate::{self, GateEvent};
-use shared_proto::health::HealthEvent;
+use shared_proto::health::{HealthEvent, Outcome};
 use shared_proto::lockout::LockoutEvent;
+use shared_proto::rotation::RotationClass;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -44,8 +45,10 @@ impl Durable {
 }
 
 /// What an attempt showed to the owners of its connection and provider.
+#[derive(Default)]
 pub(crate) struct Events {
-    health: Option<HealthEvent>,
+    /// In the order in which they happened.
+    health: Vec<HealthEvent>,
     lockout: Option<LockoutEvent>,
     breaker: Option<BreakerEvent>,
     gate: Option<GateEvent>,
@@ -69,7 +72,7 @@ impl Events {
                 failure: failure.clone(),
                 after_output: false,
             }),
-            health: Some(match exit {
+            health: vec![match exit {
                 None => HealthEvent::Failed {
                     started_at: began,
                     failure: resting(failure),
@@ -80,7 +83,7 @@ impl Events {
                     exit,
                     met_by: candidate.slot.connection.id.clone(),
                 },
-            }),
+            }],
             gate: gate_failed(candidate, began, failure),
             breaker: if counts(failure, next_is_same_provider) {
                 Some(BreakerEvent::Failed {
@@ -96,6 +99,32 @@ impl Events {
         }
     }
 
+    /// The rotation gate counts it, too.
+    pub(crate) fn counting(mut self, began: Millis, class: RotationClass) -> Self {
+        let started_at = began;
+        self.health
+            .insert(0, HealthEvent::Counted { started_at, class });
+        self
+    }
+
+    /// One of the connection's keys was refused, and another is left.
+    pub(crate) fn key_refused(
+        began: Millis,
+        key: u64,
+        failure: &Failure,
+        probe: Option<u64>,
+    ) -> Self {
+        Self {
+            health: vec![HealthEvent::KeyRefused {
+                started_at: began,
+                key,
+                failure: failure.clone(),
+            }],
+            breaker: probe.map(|generation| BreakerEvent::ReleaseProbe { generation }),
+            ..Self::default()
+        }
+    }
+
     /// The failure came after output had gone to the client.
     pub(crate) fn after_output(mut self) -> Self {
         if let Some(LockoutEvent::Failed { after_output, .. }) = &mut self.lockout {
@@ -105,14 +134,29 @@ impl Events {
     }
 
     /// A success, as far as it has something to clear: a healthy connection of
-    /// a healthy provider writes nothing.
-    pub(crate) fn succeeded(candidate: &Candidate, began: Millis, probe: Option<u64>) -> Self {
-        let health = !candidate.slot.cell.health().is_clean();
+    /// a healthy provider writes nothing. `key` is the one that it presented, if it
+    /// has several.
+    pub(crate) fn succeeded(
+        candidate: &Candidate,
+        began: Millis,
+        key: Option<u64>,
+        probe: Option<u64>,
+    ) -> Self {
+        let health = candidate.slot.cell.health();
+        let aside = key.filter(|key| health.aside(*key).is_some());
+        let event = match aside {
+            Some(key) => Some(HealthEvent::KeyAccepted {
+                started_at: began,
+                key,
+            }),
+            None if health.is_well() => None,
+            None => Some(HealthEvent::Succeeded { started_at: began }),
+        };
         let breaker = probe.is_some() || !candidate.provider.breaker.breaker().is_clean();
         let lockouts = candidate.slot.cell.lockouts();
         let remembers = lockouts.remembers(&candidate.model, &candidate.slot.lockout_rules);
         Self {
-            health: health.then_some(HealthEvent::Succeeded { started_at: began }),
+            health: event.into_iter().collect(),
             lockout: remembers.then(|| LockoutEvent::Succeeded {
                 started_at: began,
                 model: candidate.model.to_string(),
@@ -127,16 +171,16 @@ impl Events {
     }
 
     /// A live test that was answered, which says nothing to the breaker.
-    pub(crate) fn passed(candidate: &Candidate, began: Millis) -> Self {
+    pub(crate) fn passed(candidate: &Candidate, began: Millis, key: Option<u64>) -> Self {
         Self {
             breaker: None,
-            ..Self::succeeded(candidate, began, None)
+            ..Self::succeeded(candidate, began, key, None)
         }
     }
 
     /// Whether there is nothing to tell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.health.is_none()
+        self.health.is_empty()
             && self.lockout.is_none()
             && self.breaker.is_none()
             && self.gate.is_none()
@@ -148,14 +192,17 @@ impl Events {
         if self.is_empty() {
             return;
         }
-        let health = candidate.slot.cell.owner().zip(self.health);
+        let (connection, health) = (candidate.slot.cell.owner(), self.health);
         let lockout = candidate.slot.cell.lockout_owner().zip(self.lockout);
         let breaker = candidate.provider.breaker.owner().zip(self.breaker);
         let gate = candidate.provider.gate.owner().zip(self.gate);
         let told = futures_util::future::join4(
             async {
-                let (owner, event) = health?;
-                report(owner, event).await?.durable
+                let mut receivers = Vec::new();
+                for event in health {
+                    receivers.push(report(connection?, event).await?.durable);
+                }
+                Some(receivers)
             },
             async {
                 let (owner, event) = lockout?;
@@ -173,12 +220,26 @@ impl Events {
         if let Ok((health, lockout, breaker, gate)) =
             tokio::time::timeout(OWNER_DEADLINE, told).await
         {
-            durable.push(health);
+            for receiver in health.into_iter().flatten() {
+                durable.push(receiver);
+            }
             durable.push(lockout);
             durable.push(breaker);
             durable.push(gate);
         }
     }
+}
+
+/// Tells the owner of a connection's health at once, and waits until its view shows
+/// it and the mirror has it; what the owner said, if it answered in time.
+pub(super) async fn tell_health(candidate: &Candidate, event: HealthEvent) -> Option<Outcome> {
+    let owner = candidate.slot.cell.owner()?;
+    let told = tokio::time::timeout(OWNER_DEADLINE, report(owner, event)).await;
+    let reported = told.ok()??;
+    let mut durable = Durable::default();
+    durable.push(reported.durable);
+    durable.settle().await;
+    Some(reported.outcome)
 }
 
 /// An operator's rule may charge the provider and say how long: the request

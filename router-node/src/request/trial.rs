@@ -179,7 +179,7 @@ impl Trial {
         };
         let mut after = After::new(request, candidate, request.worker.now(), None, trace);
         after.holding(ticket);
-        let call = Call::brief(request, CALL_LIMIT);
+        let call = Call::test(request, CALL_LIMIT);
         let mut durable = Durable::default();
         let answered = match attempt(&call, request, &mut None, &mut after, trace).await? {
             Ok(success) => {
@@ -210,8 +210,10 @@ impl Trial {
         }
     }
 
-    /// What is left of a failure that no client met: what is final, what was
-    /// announced and what a rule fixes; nothing that counts how often.
+    /// What is left of a failure that no client met. An operator hears what is
+    /// final, what was announced and what a rule fixes; a retry that nobody asked
+    /// for leaves a note only. Where `probeCanDisable` is set, both rest what they
+    /// met by the ladder, too. No streak, breaker or gate ever counts it.
     fn no_traffic(&self, failure: &mut Failure) {
         // The refreshed tokens of an account that is switched off are not known here.
         let unknown_tokens = self.slot.tokens.is_some() && self.slot.bearer().is_none();
@@ -219,15 +221,21 @@ impl Trial {
             soften(failure);
         }
         failure.counts_for_breaker = false;
-        let profile = self.slot.provider.profile;
         let settings = &self.routing.config.settings;
+        let as_traffic = settings.probe_can_disable;
+        if self.why == Why::ExpiredRetry && !as_traffic {
+            failure.terminal = None;
+            failure.cooldown = Cooldown::None;
+            return;
+        }
+        let profile = self.slot.provider.profile;
         let uses_hints = settings
             .connection_cooldown
             .get(profile)
             .use_upstream_retry_hints;
         let announced = failure.hint.as_ref().is_some_and(|hint| hint.wait_ms > 0);
         failure.cooldown = match failure.cooldown {
-            Cooldown::Ladder if announced && uses_hints => Cooldown::Ladder,
+            Cooldown::Ladder if as_traffic || announced && uses_hints => Cooldown::Ladder,
             Cooldown::Fixed(ms) => Cooldown::Fixed(ms),
             Cooldown::Ladder | Cooldown::Streak | Cooldown::None => Cooldown::None,
         };

@@ -8,16 +8,18 @@ use secrecy::{ExposeSecret as _, SecretString};
 use shared_proto::clock::Millis;
 use shared_proto::config::{AuthStyle, Config, Connection, Credential, ErrorRule, Provider};
 use shared_proto::gate::GateRules;
+use shared_proto::health::key_mark;
 use shared_proto::id::{ConnectionId, ProviderId};
 use shared_proto::lockout::LockoutRules;
 use shared_proto::pick::ready::ReadyIndex;
 use shared_proto::protocol::Protocol;
+use shared_proto::rotation::RotationRules;
 
 use crate::token;
 use crate::upstream::proxy;
 use crate::wall::Wall;
 
-use super::{Alarm, Cells, Placement, Pool, ProviderSlot, Routing, Slot};
+use super::{Alarm, Cells, Key, Placement, Pool, ProviderSlot, Routing, Slot};
 
 /// Turns `config` into what requests read.
 pub(crate) fn build(config: Arc<Config>, cells: &mut Cells, now: Millis) -> Routing {
@@ -87,16 +89,20 @@ fn slots(config: &Config, cells: &mut Cells, on: bool) -> Vec<Arc<Slot>> {
     wanted
         .filter_map(|connection| {
             let provider = config.providers.get(&connection.provider)?;
+            let rotation = RotationRules::of_connection(&config.settings, connection);
+            let lockout_rules = LockoutRules::new(&config.settings, provider);
             Some(Arc::new(Slot {
                 cell: cells.connection(&connection.id),
                 reserved: reserved.contains(&connection.id),
                 urls: Protocol::ALL
                     .map(|protocol| url(provider, connection, (protocol, protocol.path()))),
                 auth: auth(provider, connection),
+                keys: keys(provider, connection),
+                rotation,
                 tokens: token::Setup::of(config, provider, connection).map(Arc::new),
                 default_headers: default_headers(provider),
                 wall: Wall::of(config, provider, connection).map(Arc::new),
-                lockout_rules: Arc::new(LockoutRules::new(&config.settings, provider)),
+                lockout_rules: Arc::new(lockout_rules.resetting(&rotation)),
                 per_model_quota: per_model_quota(provider, connection),
                 error_rules: error_rules(config, provider),
                 egress_family: egress_family(config, provider, connection),
@@ -171,11 +177,36 @@ fn is_version(segment: &str) -> bool {
 }
 
 fn auth(provider: &Provider, connection: &Connection) -> Option<(HeaderName, HeaderValue)> {
-    let (token, oauth) = match &connection.credential {
-        Credential::None => return None,
-        Credential::ApiKey(key) => (key.expose_secret(), false),
-        Credential::Oauth { access_token, .. } => (access_token.expose_secret(), true),
+    match &connection.credential {
+        Credential::None => None,
+        Credential::ApiKey(key) => header(provider, key, false),
+        Credential::Oauth { access_token, .. } => header(provider, access_token, true),
+    }
+}
+
+/// All of its keys, where it has several.
+fn keys(provider: &Provider, connection: &Connection) -> Vec<Key> {
+    let first = match &connection.credential {
+        Credential::ApiKey(key) if !connection.extra_keys.is_empty() => key,
+        Credential::ApiKey(_) | Credential::None | Credential::Oauth { .. } => return Vec::new(),
     };
+    let all = std::iter::once(first).chain(&connection.extra_keys);
+    let keys = all.filter_map(|key| {
+        Some(Key {
+            mark: key_mark(&connection.id, key),
+            header: header(provider, key, false)?,
+        })
+    });
+    keys.collect()
+}
+
+/// What a key or token is presented in.
+fn header(
+    provider: &Provider,
+    token: &SecretString,
+    oauth: bool,
+) -> Option<(HeaderName, HeaderValue)> {
+    let token = token.expose_secret();
     let (name, value) = match provider.auth {
         AuthStyle::None => return None,
         AuthStyle::Bearer => ("authorization", format!("Bearer {token}")),

@@ -15,8 +15,13 @@ use hyper::body::Incoming;
 use shared_proto::stream::ContentType;
 use tokio::time::timeout;
 
+mod bare;
+mod sniff;
+
 use crate::http::pieces::Pieces;
 use crate::simulated::SimulatedBody;
+use bare::Bare;
+use sniff::{Encoding, Named};
 
 /// The head of an answer and its body to come.
 pub(crate) struct Answer {
@@ -39,7 +44,11 @@ pub(crate) struct Broken;
 
 /// The body of an answer: plain bytes, whatever encoding they came in.
 pub(crate) enum AnswerBody {
-    Plain(Incoming),
+    /// Its first bytes, as far as they came, have to tell how it is encoded; the
+    /// word that says how it should be.
+    Unread(Bytes, Incoming, Named),
+    /// What was read to see that it is plain, and the rest.
+    Plain(Bytes, Incoming),
     /// Read to its end, or given away.
     Spent,
     Inflated(Pin<Box<dyn Stream<Item = Result<Bytes, PayloadError>>>>),
@@ -51,14 +60,44 @@ impl AnswerBody {
     pub(crate) fn new(body: Incoming, headers: &HeaderMap) -> Self {
         let encoding = headers.get(http::header::CONTENT_ENCODING);
         let name = encoding.and_then(|value| value.to_str().ok()).unwrap_or("");
-        let encoding = match name.trim().to_ascii_lowercase().as_str() {
-            "gzip" | "x-gzip" => ContentEncoding::Gzip,
-            "deflate" => ContentEncoding::Deflate,
-            "br" => ContentEncoding::Brotli,
-            "zstd" => ContentEncoding::Zstd,
-            _ => return Self::Plain(body),
-        };
-        Self::Inflated(Box::pin(Decoder::new(Pieces::new(Frames(body)), encoding)))
+        match name.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => Self::inflated(Bytes::new(), body, ContentEncoding::Gzip),
+            "br" => Self::inflated(Bytes::new(), body, ContentEncoding::Brotli),
+            "zstd" => Self::inflated(Bytes::new(), body, ContentEncoding::Zstd),
+            "deflate" | "zlib" => Self::Unread(Bytes::new(), body, Named::Deflate),
+            _ => Self::Unread(Bytes::new(), body, Named::Nothing),
+        }
+    }
+
+    fn inflated(start: Bytes, body: Incoming, encoding: ContentEncoding) -> Self {
+        let pieces = Pieces::new(Frames { start, body });
+        Self::Inflated(Box::pin(Decoder::new(pieces, encoding)))
+    }
+
+    /// Reads until it is known how the body is encoded.
+    fn poll_encoding(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        while let Self::Unread(start, body, named) = self {
+            let read = std::task::ready!(poll_data(body, cx));
+            let is_over = read.is_none();
+            if let Some(data) = read.transpose().map_err(|_| Broken)? {
+                *start = joined(start, data);
+            }
+            let Some(encoding) = sniff::encoding(start, *named, is_over) else {
+                continue;
+            };
+            if let Self::Unread(start, body, _) = std::mem::replace(self, Self::Spent) {
+                *self = match encoding {
+                    Encoding::Plain => Self::Plain(start, body),
+                    Encoding::Gzip => Self::inflated(start, body, ContentEncoding::Gzip),
+                    Encoding::Zlib => Self::inflated(start, body, ContentEncoding::Deflate),
+                    Encoding::Deflate => {
+                        let pieces = Pieces::new(Frames { start, body });
+                        Self::Inflated(Box::pin(Bare::new(pieces)))
+                    }
+                };
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// The next bytes; `None` at a clean end.
@@ -66,11 +105,15 @@ impl AnswerBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Broken>>> {
+        std::task::ready!(self.poll_encoding(cx))?;
         match self {
-            Self::Plain(body) => poll_data(body, cx).map_err(|_| Broken),
+            Self::Plain(start, _) if !start.is_empty() => {
+                Poll::Ready(Some(Ok(std::mem::take(start))))
+            }
+            Self::Plain(_, body) => poll_data(body, cx).map_err(|_| Broken),
             Self::Inflated(stream) => stream.as_mut().poll_next(cx).map_err(|_| Broken),
             Self::Simulated(body) => body.poll_chunk(cx),
-            Self::Spent => Poll::Ready(None),
+            Self::Spent | Self::Unread(..) => Poll::Ready(None),
         }
     }
 
@@ -145,13 +188,29 @@ fn poll_data(
     }
 }
 
-/// A hyper body as the stream that the decoder wants.
-struct Frames(Incoming);
+/// Both, without a copy where one of them is empty.
+fn joined(start: &Bytes, more: Bytes) -> Bytes {
+    if start.is_empty() {
+        return more;
+    }
+    let mut both = BytesMut::from(&start[..]);
+    both.extend_from_slice(&more);
+    both.freeze()
+}
+
+/// A hyper body as the stream that the decoder wants, after what was read of it.
+struct Frames {
+    start: Bytes,
+    body: Incoming,
+}
 
 impl Stream for Frames {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        poll_data(&mut self.0, cx).map_err(|_| PayloadError::Incomplete(None))
+        if !self.start.is_empty() {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.start))));
+        }
+        poll_data(&mut self.body, cx).map_err(|_| PayloadError::Incomplete(None))
     }
 }

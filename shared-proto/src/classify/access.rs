@@ -31,8 +31,7 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
     }
     let coded = case.facts.is_any(families::MODEL_ACCESS_WORDS);
     let model = coded || case.says(families::MODEL_ACCESS);
-    let model_word = case.says(families::MODEL_WORD);
-    if !model_word && case.says(families::NOT_THERE) && names_resource(case.text()) {
+    if case.says(families::NOT_THERE) && names_missing(case) {
         return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
     if case.says(families::UNVERIFIED) {
@@ -48,7 +47,8 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
         Reason::Unknown
     };
     // A web page means that the path is wrong, for every model.
-    let blame = if case.document.html {
+    let path = case.says(families::WRONG_PATH) || case.facts.is_any(families::WRONG_PATH_WORDS);
+    let blame = if case.document.html || path {
         Blame::Connection
     } else {
         Blame::Model
@@ -58,6 +58,22 @@ pub(super) fn missing(case: &Case<'_>) -> Option<Verdict> {
             .typed(ErrorType::ModelNotFound)
             .for_ms(NOT_FOUND_MS),
     )
+}
+
+/// A model that can't be brought up, whatever the status: others on the server can.
+pub(super) fn down(case: &Case<'_>) -> Option<Verdict> {
+    let down =
+        (matches!(case.status, 400 | 404) || case.status >= 500) && case.says(families::MODEL_DOWN);
+    down.then(|| {
+        Verdict::new("model-down", Reason::ServerError, Blame::Model)
+            .typed(ErrorType::ServerError)
+            .off_breaker()
+    })
+}
+
+/// Whether what is missing is something that the request names, and no model.
+pub(super) fn names_missing(case: &Case<'_>) -> bool {
+    !case.says(families::MODEL_WORD) && names_resource(case.text())
 }
 
 fn names_resource(text: &str) -> bool {

@@ -1,29 +1,42 @@
 //! Failures of the account, its credential or the way to the provider.
 
 use super::decide::{Case, Verdict};
-use super::{families, relay};
+use super::{access, families, relay};
 use crate::failure::{Blame, Cooldown, ErrorType, Reason, Terminal};
 
 /// Rest of a model whose free tier is spent, ms.
 const MODEL_FREE_TIER_MS: u64 = 86_400_000;
+/// Rest after a cap on spending that begins anew without saying when, ms.
+const RENEWING_CAP_MS: u64 = 86_400_000;
 
 /// 402: the balance is gone, unless the request alone was too dear.
 pub(super) fn payment(case: &Case<'_>) -> Option<Verdict> {
     if case.status != 402 {
         return None;
     }
-    if affordable(case.text()) {
-        let verdict = Verdict::request("request-too-dear", Reason::QuotaExhausted, true);
-        return Some(verdict.typed(ErrorType::QuotaExhausted));
-    }
-    Some(out_of_credits("status-402"))
+    Some(if affordable(case.text()) {
+        too_dear()
+    } else {
+        out_of_credits("status-402")
+    })
+}
+
+/// Something is left, only not enough for this request.
+const fn too_dear() -> Verdict {
+    Verdict::request("request-too-dear", Reason::QuotaExhausted, true)
+        .typed(ErrorType::QuotaExhausted)
 }
 
 /// Whether a smaller request could have been paid.
 fn affordable(text: &str) -> bool {
-    text.split(families::CAN_AFFORD).skip(1).any(|rest| {
-        let digits = rest.trim_start_matches('0');
-        digits.starts_with(|c: char| c.is_ascii_digit())
+    families::CAN_AFFORD.iter().any(|before| {
+        text.split(before).skip(1).any(|rest| {
+            let amount = rest.trim_start_matches(['$', '＄', '¥', '￥']);
+            let mut digits = amount
+                .chars()
+                .take_while(|c| c.is_ascii_digit() || *c == '.');
+            digits.any(|c| matches!(c, '1'..='9'))
+        })
     })
 }
 
@@ -51,7 +64,9 @@ pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
     let challenged = crate::hint::headers::get(headers, "cf-mitigated").is_some();
     let page = case.document.html && matches!(case.status, 403 | 405 | 406 | 451);
     let refused = case.status == 403
-        && (case.facts.edge_refusal || case.text().starts_with("error code: 10"));
+        && (case.facts.edge_refusal
+            || case.text().starts_with("error code: 10")
+            || case.says(families::NETWORK));
     (challenged || page || refused).then(|| {
         Verdict::new("edge-refusal", Reason::AuthError, Blame::Provider)
             .typed(ErrorType::FingerprintRejection)
@@ -67,6 +82,16 @@ pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
         Verdict::new("region-refused", Reason::Unknown, Blame::Provider)
             .typed(ErrorType::GeoBlocked)
             .resting(Cooldown::None)
+    })
+}
+
+/// The account lets in other addresses than ours: from elsewhere it works.
+pub(super) fn address(case: &Case<'_>) -> Option<Verdict> {
+    let refused = matches!(case.status, 401 | 403)
+        && (case.says(families::ADDRESS) || case.facts.is_any(families::ADDRESS_WORDS));
+    refused.then(|| {
+        Verdict::new("address-refused", Reason::Unknown, Blame::Connection)
+            .typed(ErrorType::RequestRejected)
     })
 }
 
@@ -102,10 +127,27 @@ pub(super) fn credits(case: &Case<'_>) -> Option<Verdict> {
                 .for_ms(MODEL_FREE_TIER_MS),
         );
     }
-    let told = case.says(families::CREDITS) && (believed(case) || case.says(families::MONEY));
+    if case.announced && case.says(families::SUBSCRIPTION) {
+        // The plan's window ends; that nothing was bought on top of it is no matter.
+        return None;
+    }
+    let told = case.says(families::MONEY) || case.says(families::CREDITS) && believed(case);
     // A rule that put the status right knows the provider's codes better.
     let coded = case.facts.is_any(families::CREDITS_WORDS) && !case.restated;
-    (told || coded).then(|| out_of_credits("credits-text"))
+    let capped = case.says(families::SPENDING_CAP);
+    if !(told || coded || capped) {
+        return None;
+    }
+    if affordable(case.text()) {
+        return Some(too_dear());
+    }
+    if capped && (case.announced || case.says(families::RENEWING_CAP)) {
+        // It begins anew, so nobody has to act.
+        let verdict = Verdict::new("spending-cap", Reason::QuotaExhausted, Blame::Connection);
+        let verdict = verdict.typed(ErrorType::QuotaExhausted);
+        return Some(verdict.for_ms(RENEWING_CAP_MS));
+    }
+    Some(out_of_credits("credits-text"))
 }
 
 /// Whether a text about a quota may be believed.
@@ -127,10 +169,13 @@ fn says_only_limit(text: &str) -> bool {
 pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
     let coded = matches!(case.status, 400 | 403) && case.facts.is_any(families::CREDENTIAL_WORDS);
     let told = matches!(case.status, 400 | 403) && case.says(families::KEY_REFUSED);
-    if case.status != 401 && !coded && !told {
+    let revoked = case.status == 403 && case.is_oauth() && case.says(families::TOKEN_REVOKED);
+    if case.status != 401 && !coded && !told && !revoked {
         return None;
     }
-    if case.says(families::MODEL_NOT_SUPPORTED) {
+    if case.says(families::MODEL_NOT_SUPPORTED)
+        || case.facts.is_any(families::MODEL_NOT_SUPPORTED_WORDS)
+    {
         return Some(
             Verdict::new("model-not-supported", Reason::NotFound, Blame::Model)
                 .typed(ErrorType::ModelNotFound)
@@ -138,7 +183,7 @@ pub(super) fn unauthorized(case: &Case<'_>) -> Option<Verdict> {
         );
     }
     let stale = case.is_oauth() && case.says(families::TOKEN_EXPIRED);
-    if stale || case.says(families::OAUTH_TOKEN) {
+    if stale || revoked || case.says(families::OAUTH_TOKEN) {
         // A refresh may mend it. Where none can, the ladder keeps it from being tried every time.
         return Some(
             Verdict::new("oauth-token", Reason::AuthError, Blame::Connection)
@@ -164,6 +209,10 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
             Reason::Unknown,
             false,
         ));
+    }
+    if says(families::MAY_NOT_EXIST) && access::names_missing(case) {
+        // A file of another account, say: the key is fine.
+        return Some(Verdict::request("resource-missing", Reason::Unknown, false));
     }
     if says(families::PROJECT_OFF) || case.facts.is_any(families::PROJECT_OFF_WORDS) {
         // Somebody has to switch it on; no time does.
@@ -204,10 +253,26 @@ pub(super) fn forbidden(case: &Case<'_>) -> Option<Verdict> {
                 .resting(Cooldown::Streak),
         );
     }
+    if says_nothing(case) {
+        return Some(on_account("status-403", Reason::AuthError));
+    }
     let rule = if says(families::SENTINEL) {
         "sentinel"
     } else {
         "status-403"
     };
     Some(Verdict::end(rule, Reason::AuthError, Terminal::Banned).typed(ErrorType::Forbidden))
+}
+
+/// Whether it tells no more than the status: too little to give an account up for.
+fn says_nothing(case: &Case<'_>) -> bool {
+    let told = match &case.facts.message {
+        Some(message) => message.to_lowercase(),
+        None => case.text().to_owned(),
+    };
+    let told = told.trim_matches(|c: char| c.is_whitespace() || c.is_ascii_punctuation());
+    matches!(
+        told,
+        "" | "forbidden" | "403 forbidden" | "access denied" | "permission denied"
+    )
 }

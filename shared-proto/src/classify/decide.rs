@@ -181,6 +181,7 @@ const STEPS: &[Step] = &[
     account::banned,
     account::edge,
     account::region,
+    account::address,
     account::client_refused,
     request::too_large,
     access::retired_or_moved,
@@ -190,6 +191,7 @@ const STEPS: &[Step] = &[
     request::policy,
     account::unauthorized,
     account::forbidden,
+    access::down,
     access::missing,
     request::bad_request,
     relay::passed_on,
@@ -200,6 +202,7 @@ const STEPS: &[Step] = &[
 /// Rules that know no more than the status.
 const PLAIN: &[&str] = &[
     "status-400",
+    "status-402",
     "status-403",
     "status-404",
     "status-429",
@@ -213,6 +216,11 @@ const PLAIN: &[&str] = &[
 /// as a case of its own: it tells what went wrong, but never with our account.
 pub(super) fn decide(case: &Case<'_>, behind: Option<&Case<'_>>) -> Verdict {
     let verdict = first(case);
+    let verdict = if relay::quotes(case) {
+        relayed(verdict)
+    } else {
+        verdict
+    };
     let Some(behind) = behind else {
         return verdict;
     };
@@ -220,7 +228,9 @@ pub(super) fn decide(case: &Case<'_>, behind: Option<&Case<'_>>) -> Verdict {
         return verdict;
     }
     let inner = first(behind);
-    if PLAIN.contains(&inner.rule) {
+    // A refused key is news under any status but 401.
+    let plain = PLAIN.contains(&inner.rule) && inner.terminal != Some(Terminal::Expired);
+    if plain {
         relayed(verdict)
     } else {
         relayed(inner)

@@ -28,7 +28,8 @@ const fn overloaded(rule: &'static str) -> Verdict {
 /// Google says "you exceeded your current quota" for everything; the metric tells what it was.
 pub(super) fn google(case: &Case<'_>) -> Option<Verdict> {
     let speaks = case.signs.any(families::GOOGLE) || case.facts.is_any(&["resource_exhausted"]);
-    if case.status != 429 || !speaks || case.says(families::MONEY) {
+    let money = case.says(families::MONEY) || case.says(families::SPENDING_CAP);
+    if case.status != 429 || !speaks || money {
         return None;
     }
     let blame = case.limit_blame();
@@ -146,6 +147,9 @@ pub(super) fn told(case: &Case<'_>) -> Option<Verdict> {
     if case.status == 529 {
         return Some(overloaded("status-529"));
     }
+    if case.status >= 500 && case.says(families::LIMIT_IS_ACCESS) {
+        return Some(no_access());
+    }
     if case.says(families::NO_CREDENTIALS) {
         let verdict = Verdict::new("no-credentials", Reason::AuthError, Blame::Connection);
         return Some(verdict.for_ms(120_000));
@@ -185,6 +189,9 @@ pub(super) fn too_many(case: &Case<'_>) -> Option<Verdict> {
     let own = case.says(families::MODEL_LIMIT) || case.facts.is_any(families::MODEL_LIMIT_WORDS);
     let blame = if own {
         Blame::Model
+    } else if case.document.html {
+        // The door throttles, and knows no models.
+        Blame::Connection
     } else {
         case.limit_blame()
     };

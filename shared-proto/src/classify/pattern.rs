@@ -29,13 +29,39 @@ const PLACES_MAX: usize = 64;
 /// Patterns that mean the same. Only the families' own files make them, so
 /// that each is in the list that [`Signs`] is read with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Family(&'static [Pat]);
+pub(super) struct Family {
+    patterns: &'static [Pat],
+    /// The bits of each pattern's first part: without one of them none fits.
+    bits: u64,
+}
 
 impl Family {
     /// The patterns of one meaning.
     pub(super) const fn new(patterns: &'static [Pat]) -> Self {
-        Self(patterns)
+        let mut bits = 0;
+        let mut rest = patterns;
+        while let [pattern, others @ ..] = rest {
+            bits |= bit(pattern.parts()[0]);
+            rest = others;
+        }
+        Self { patterns, bits }
     }
+}
+
+/// One of 64 bits for a part, so that most parts that are not in a text are
+/// told from those that are without comparing them.
+const fn bit(part: &str) -> u64 {
+    let bytes = part.as_bytes();
+    let (first, last) = match bytes {
+        [first, .., last] => (*first, *last),
+        [one] => (*one, *one),
+        [] => (0, 0),
+    };
+    let sum = (bytes.len() as u64)
+        .wrapping_mul(7)
+        .wrapping_add((first as u64).wrapping_mul(3))
+        .wrapping_add(last as u64);
+    1_u64.rotate_left((sum & 63) as u32)
 }
 
 impl Pat {
@@ -54,6 +80,8 @@ impl Pat {
 pub(super) struct Signs<'t> {
     text: &'t str,
     found: Vec<&'static str>,
+    /// The bits of what was found.
+    bits: u64,
 }
 
 /// Finds the parts of every family, and tells which is which.
@@ -67,7 +95,7 @@ static FINDER: LazyLock<Finder> = LazyLock::new(|| Finder::of(families::all()));
 
 impl Finder {
     fn of(families: impl Iterator<Item = Family>) -> Self {
-        let parts = families.flat_map(|family| family.0.iter().flat_map(|pat| pat.parts()));
+        let parts = families.flat_map(|family| family.patterns.iter().flat_map(|pat| pat.parts()));
         let parts: Vec<&'static str> = parts.collect::<BTreeSet<_>>().into_iter().collect();
         let automaton = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::DFA))
@@ -79,7 +107,8 @@ impl Finder {
     fn read<'t>(&self, text: &'t str) -> Signs<'t> {
         let Some(automaton) = &self.automaton else {
             let found = self.parts.clone();
-            return Signs { text, found };
+            let bits = u64::MAX;
+            return Signs { text, found, bits };
         };
         let mut seen = vec![false; self.parts.len()];
         for found in automaton.find_overlapping_iter(text) {
@@ -89,10 +118,9 @@ impl Finder {
         }
         let found = self.parts.iter().zip(seen);
         let found = found.filter_map(|(part, seen)| seen.then_some(*part));
-        Signs {
-            text,
-            found: found.collect(),
-        }
+        let found: Vec<&'static str> = found.collect();
+        let bits = found.iter().fold(0, |bits, part| bits | bit(part));
+        Signs { text, found, bits }
     }
 }
 
@@ -104,11 +132,11 @@ impl<'t> Signs<'t> {
 
     /// Whether a pattern of `family` fits.
     pub(super) fn any(&self, family: Family) -> bool {
-        family.0.iter().any(|pattern| self.fits(*pattern))
+        self.bits & family.bits != 0 && family.patterns.iter().any(|pattern| self.fits(*pattern))
     }
 
     fn fits(&self, pattern: Pat) -> bool {
-        let found = |part: &&str| self.found.contains(part);
+        let found = |part: &&str| self.bits & bit(part) != 0 && self.found.contains(part);
         pattern.parts().iter().all(found) && matches(self.text, pattern)
     }
 }

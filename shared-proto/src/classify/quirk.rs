@@ -187,6 +187,46 @@ pub(super) const QUIRKS: &[Quirk] = &[
         scope: RuleScope::Request,
         rest: Rest::None,
     },
+    // Its `insufficient_quota` is the minute's tokens of a model, not money.
+    Quirk {
+        id: "dashscope-plan-window",
+        providers: &["dashscope"],
+        statuses: &[403, 429],
+        signs: &[Sign::Text(&[
+            "hour allocated quota",
+            "week allocated quota",
+            "month allocated quota",
+        ])],
+        reason: Reason::QuotaExhausted,
+        scope: RuleScope::Connection,
+        rest: Rest::Ms(3_600_000),
+    },
+    Quirk {
+        id: "dashscope-free-quota",
+        providers: &["dashscope"],
+        statuses: &[403, 429],
+        signs: &[Sign::Text(&["free allocated quota exceeded"])],
+        reason: Reason::QuotaExhausted,
+        scope: RuleScope::Model,
+        rest: Rest::Ms(86_400_000),
+    },
+    Quirk {
+        id: "dashscope-throttled",
+        providers: &["dashscope"],
+        statuses: &[429],
+        signs: &[Sign::Code(&[
+            "insufficient_quota",
+            "limit_requests",
+            "limit_burst_rate",
+            "throttling",
+            "throttling.allocationquota",
+            "throttling.ratequota",
+            "throttling.burstrate",
+        ])],
+        reason: Reason::RateLimitExceeded,
+        scope: RuleScope::Model,
+        rest: Rest::Ladder,
+    },
     // Quotas of models exist, but these speak of the subscription.
     Quirk {
         id: "github-account-rate-limit",

@@ -36,6 +36,12 @@ pub(super) fn passed_on(case: &Case<'_>) -> Option<Verdict> {
     Some(verdict)
 }
 
+/// Whether a relay passes on, in a sentence of its own, what its upstream said
+/// to it: whatever was wrong there, our account at the relay is fine.
+pub(super) fn quotes(case: &Case<'_>) -> bool {
+    !case.document.html && case.signs.any(families::RELAYS)
+}
+
 /// Money is missing behind a relay that says it is busy: it may take another
 /// of its accounts next time.
 pub(super) fn broke_behind(case: &Case<'_>) -> Option<Verdict> {

@@ -52,16 +52,28 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
                 .typed(ErrorType::Unauthorized),
         );
     }
-    let verified = says(families::UNVERIFIED);
+    if case.facts.is_any(families::MODEL_OUTPUT_WORDS) {
+        return Some(Verdict::request("model-output", Reason::ServerError, true));
+    }
+    if says(families::UNVERIFIED) {
+        // Another account has been verified.
+        return Some(model_access());
+    }
     let parameter = says(families::UNSUPPORTED_PARAMETER)
         || case.facts.is_any(families::UNSUPPORTED_PARAMETER_WORDS);
-    if parameter && !verified {
+    if parameter {
         return Some(Verdict::request(
             "unsupported-parameter",
             Reason::Unknown,
             false,
         ));
     }
+    told(case).or_else(|| Some(Verdict::request("status-400", Reason::Unknown, false)))
+}
+
+/// What the words of a 400 or 422 say.
+fn told(case: &Case<'_>) -> Option<Verdict> {
+    let says = |family| case.says(family);
     if says(families::IMPROPER) {
         return Some(Verdict::request("malformed", Reason::ModelCapacity, true));
     }
@@ -96,10 +108,7 @@ pub(super) fn bad_request(case: &Case<'_>) -> Option<Verdict> {
                 .resting(Cooldown::None),
         );
     }
-    if says(families::RATE_LIMIT_400) {
-        return Some(rate_limited(case));
-    }
-    Some(Verdict::request("status-400", Reason::Unknown, false))
+    says(families::RATE_LIMIT_400).then(|| rate_limited(case))
 }
 
 fn rate_limited(case: &Case<'_>) -> Verdict {

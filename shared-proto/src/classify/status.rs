@@ -147,10 +147,11 @@ pub(super) fn stands_for(signs: &Signs<'_>, facts: &Facts) -> u16 {
 }
 
 fn by_text(signs: &Signs<'_>) -> Option<u16> {
-    let families: [(Family, u16); 6] = [
+    let families: [(Family, u16); 7] = [
         (families::RATE_LIMIT, 429),
         (families::OVERLOAD, 503),
         (families::CREDITS, 402),
+        (families::MONEY, 402),
         (families::OVERFLOW, 400),
         (families::CREDENTIAL, 401),
         (families::POLICY, 400),

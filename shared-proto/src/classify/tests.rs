@@ -12,6 +12,7 @@ use crate::restate;
 
 mod corpus;
 mod decisions;
+mod harvest;
 mod kinds;
 mod properties;
 mod quirks;

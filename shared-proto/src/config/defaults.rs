@@ -6,6 +6,7 @@ use crate::failure::Profile;
 use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate;
+use crate::rotation::RotationRules;
 
 use super::{
     ConnectionCooldown, DailyReset, EgressRules, EmergencyFallback, HintBounds, MAX_TOOLS,
@@ -75,6 +76,8 @@ impl Default for Settings {
             max_tools: MAX_TOOLS,
             emergency_fallback: EmergencyFallback::default(),
             quota_preflight: QuotaPreflight::default(),
+            probe_can_disable: false,
+            rotation: RotationRules::DEFAULT,
         }
     }
 }

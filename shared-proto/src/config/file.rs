@@ -18,6 +18,7 @@ mod gates;
 mod quota;
 mod rules;
 mod settings;
+mod specific;
 mod words;
 
 pub(crate) use egress::Egress;
@@ -29,6 +30,7 @@ pub(crate) use settings::{
     ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
     WaitForCooldown,
 };
+pub(crate) use specific::{ProviderSpecific, RotationOverrides};
 pub(crate) use words::{
     Auth, AuthHeader, ClientAuth, GrantBody, Instant, OneOrMany, ProfileName, ProtocolName, Secret,
 };
@@ -245,7 +247,7 @@ pub(crate) struct Connection {
     #[expect(dead_code, reason = "accepted; not acted on yet")]
     pub(crate) rate_limit_overrides: Option<RateLimitOverrides>,
     /// Provider-specific switches, kept as written. The simulated provider's parameters go here.
-    pub(crate) provider_specific_data: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(crate) provider_specific_data: Option<ProviderSpecific>,
 }
 
 /// A subscription's tokens.

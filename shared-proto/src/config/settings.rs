@@ -9,6 +9,7 @@ use crate::failure::{Profile, Reason, RuleScope};
 use crate::health::RetryRules;
 use crate::lease::LeaseRules;
 use crate::restate::RestateRule;
+use crate::rotation::RotationRules;
 
 pub use extras::{EmergencyFallback, MAX_TOOLS, QuotaPreflight, UsageWall};
 
@@ -57,6 +58,10 @@ pub struct Settings {
     pub emergency_fallback: EmergencyFallback,
     /// Leaving connections alone before their quota is spent.
     pub quota_preflight: QuotaPreflight,
+    /// Whether what a live test meets rests what it is charged to as traffic's failures do.
+    pub probe_can_disable: bool,
+    /// The rotation gate, where a connection has no numbers of its own.
+    pub rotation: RotationRules,
 }
 
 /// When combos pass over a provider, or a connection, that failed.

@@ -11,6 +11,7 @@ mod files;
 mod properties;
 mod providers;
 mod resolved;
+mod rotation;
 mod saved;
 mod settings;
 mod text;

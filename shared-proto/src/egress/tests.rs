@@ -12,6 +12,7 @@ use crate::failure::{Blame, Cooldown, Failure, Profile, Reason, RuleScope, Termi
 use crate::health::{ConnectionHealth, HealthEvent, HealthRules, Outcome, SIBLING_RULE};
 use crate::hint::Answer;
 use crate::id::ConnectionId;
+use crate::rotation::RotationRules;
 
 /// 2026-10-01T12:00:00Z.
 const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
@@ -26,6 +27,7 @@ const RULES: HealthRules = HealthRules {
     disable_cooling: false,
     auto_disable_banned: false,
     credential: None,
+    rotation: RotationRules::DEFAULT,
 };
 
 fn address(text: &str) -> IpAddr {

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Terminal};
 use crate::health::ConnectionHealth;
 use crate::id::ConnectionId;
 use crate::quota::preflight::Origin;
+use crate::rotation::RotationClass;
 
 /// Something that happened to the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +39,30 @@ pub enum HealthEvent {
         /// When the attempt was dispatched to this connection.
         started_at: Millis,
     },
+    /// An attempt failed in a way that the rotation gate counts; what else comes of
+    /// it is told by itself.
+    Counted {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+        /// Of which class it is.
+        class: RotationClass,
+    },
+    /// One of the connection's keys was refused; others may be left.
+    KeyRefused {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+        /// Which key, as [`key_mark`](super::key_mark) tells them apart.
+        key: u64,
+        /// What the classifier made of it.
+        failure: Failure,
+    },
+    /// An attempt succeeded with a key that had been set aside.
+    KeyAccepted {
+        /// When the attempt was dispatched to this connection.
+        started_at: Millis,
+        /// Which key.
+        key: u64,
+    },
     /// An expired connection is about to be tried again.
     Retried {
         /// The how manieth time it is, from 1.
@@ -64,8 +89,10 @@ pub enum Outcome {
     },
     /// It became terminal.
     Terminal(Terminal),
-    /// Only the error fields changed.
+    /// Only the error fields changed, or what the rotation gate counts.
     Noted,
+    /// One of its keys is set aside now.
+    SetAside,
     /// Everything held against it is gone.
     Recovered,
     /// It cools already; nothing was counted.

@@ -69,8 +69,18 @@ impl ConnectionHealth {
         self.settled_at.is_some_and(|at| started_at <= at)
     }
 
-    /// Whether it holds nothing against the connection.
+    /// Whether it holds nothing against the connection, nor against one of its keys.
     pub fn is_clean(&self) -> bool {
+        self.is_well() && self.keys_aside.is_empty()
+    }
+
+    /// Whether a success has nothing to end.
+    pub fn is_well(&self) -> bool {
+        self.is_sound() && self.rotation.is_empty()
+    }
+
+    /// The same, whatever the rotation gate counts.
+    pub(super) fn is_sound(&self) -> bool {
         self.terminal.is_none()
             && self.cooldown_until.is_none()
             && self.backoff_level == 0

@@ -1,7 +1,8 @@
 //! The numbers a connection's state machine works with, resolved for one connection.
 
 use crate::config::{Connection, Settings};
-use crate::failure::Profile;
+use crate::failure::{Profile, Reason};
+use crate::rotation::RotationRules;
 
 /// Base of the ladder when none is configured, ms.
 const DEFAULT_BASE_MS: u64 = 1_000;
@@ -23,6 +24,8 @@ pub struct HealthRules {
     pub auto_disable_banned: bool,
     /// Tells the connection's credential from others; never the credential itself.
     pub credential: Option<u64>,
+    /// What the rotation gate counts, and how long a limit rests without a word on its end.
+    pub rotation: RotationRules,
 }
 
 impl HealthRules {
@@ -37,6 +40,7 @@ impl HealthRules {
             disable_cooling: connection.disable_cooling,
             auto_disable_banned: settings.auto_disable_banned_accounts,
             credential: None,
+            rotation: RotationRules::of_connection(settings, connection),
         }
     }
 
@@ -45,6 +49,14 @@ impl HealthRules {
     pub const fn with_credential(mut self, mark: u64) -> Self {
         self.credential = Some(mark);
         self
+    }
+
+    /// A cooldown whose end nobody announced, ms, and the level after it.
+    pub(super) fn unannounced(&self, reason: Reason, level: u32) -> (u64, u32) {
+        match self.rotation.reset_ms {
+            reset if reset > 0 && reason == Reason::RateLimitExceeded => (reset, 0),
+            _ => self.climb(level),
+        }
     }
 
     /// The ladder's cooldown at `level`, ms, and the level after it.

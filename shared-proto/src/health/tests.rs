@@ -5,6 +5,7 @@
 )]
 
 mod explore;
+mod keys;
 mod news;
 mod retry;
 mod vectors;
@@ -12,6 +13,7 @@ mod withheld;
 
 use super::*;
 use crate::failure::{ErrorType, Reason};
+use crate::rotation::RotationRules;
 
 /// 2026-10-01T12:00:00Z.
 pub(super) const T0: Millis = Millis::from_epoch_ms(1_790_856_000_000);
@@ -24,6 +26,7 @@ pub(super) const API_KEY: HealthRules = HealthRules {
     disable_cooling: false,
     auto_disable_banned: false,
     credential: None,
+    rotation: RotationRules::DEFAULT,
 };
 
 pub(super) const OAUTH: HealthRules = HealthRules {

@@ -19,6 +19,8 @@ const HEADERS_MAX: usize = 128;
 const RELATIVE: &[(&str, u128)] = &[
     ("resets_in_seconds", SECOND),
     ("retry_after_seconds", SECOND),
+    ("retryAfterSeconds", SECOND),
+    ("reset_seconds", SECOND),
     ("retry_after_ms", MILLISECOND),
     ("retryAfterMs", MILLISECOND),
 ];

@@ -1,4 +1,4 @@
-//! The refusals of `testdata/upstream-errors.yaml`, for the tests.
+//! The refusals of `testdata/upstream-errors.yaml` and `testdata/harvest.yaml`, for the tests.
 
 use std::collections::BTreeMap;
 
@@ -30,16 +30,24 @@ pub(crate) struct Entry {
 /// What to make of it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Expected {
-    reason: String,
+    pub reason: String,
     pub scope: String,
     pub retry_after_ms: Option<u64>,
     pub fallback_allowed: bool,
     pub terminal: bool,
 }
 
-/// Every entry of the file.
+/// Every recorded entry.
 pub(crate) fn entries() -> Vec<Entry> {
-    let text = include_str!("../../testdata/upstream-errors.yaml");
+    read(include_str!("../../testdata/upstream-errors.yaml"))
+}
+
+/// Every gathered entry.
+pub(crate) fn harvest() -> Vec<Entry> {
+    read(include_str!("../../testdata/harvest.yaml"))
+}
+
+fn read(text: &str) -> Vec<Entry> {
     let file: File = serde_yaml_ng::from_str(text).unwrap();
     file.entries
 }

@@ -28,8 +28,18 @@ const CONNECTORS: &[&str] = &["in", "after", "at", "on", "until", "is", ":"];
 /// What may stand before the number.
 const HEDGES: &[&str] = &["about", "approximately", "around", "another"];
 
-const CHINESE_ANCHORS: &[&str] = &["重置", "重试"];
-const CHINESE_UNITS: &[(&str, &str)] = &[("秒", "s"), ("分钟", "m"), ("小时", "h"), ("天", "d")];
+/// Of China, Taiwan and Japan.
+const CHINESE_ANCHORS: &[&str] = &["重置", "重试", "重試", "再試行"];
+const CHINESE_UNITS: &[(&str, &str)] = &[
+    ("秒", "s"),
+    ("分钟", "m"),
+    ("分鐘", "m"),
+    ("分", "m"),
+    ("小时", "h"),
+    ("小時", "h"),
+    ("時間", "h"),
+    ("天", "d"),
+];
 
 /// Providers whose zone-less times are China's.
 const CHINA: &[&str] = &["zai", "z.ai", "glm", "zhipu", "bigmodel"];
@@ -62,12 +72,22 @@ pub(super) fn search(text: &str, provider: &str, place: Place<'_>, search: &mut 
     }
     let waits = holds("wait ").then(|| text.match_indices("wait ").take(MATCHES_MAX));
     for (at, anchor) in waits.into_iter().flatten() {
-        let rest = text.get(at.saturating_add(anchor.len())..);
-        if let Some(ms) = rest.and_then(wait_before) {
+        let (before, rest) = text.split_at(at);
+        let told = ["please ", "must ", "need to "]
+            .iter()
+            .any(|word| before.ends_with(word));
+        let rest = rest.strip_prefix(anchor).unwrap_or(rest);
+        if let Some(ms) = wait_before(rest, told) {
             search.wait(place, Rank::Prose, ms, FIELD);
         }
     }
-    for anchor in CHINESE_ANCHORS.iter().filter(|anchor| holds(anchor)) {
+    // No ASCII text has any.
+    let foreign = if text.is_ascii() {
+        &[]
+    } else {
+        CHINESE_ANCHORS
+    };
+    for anchor in foreign.iter().filter(|anchor| holds(anchor)) {
         for (at, _) in text.match_indices(anchor).take(MATCHES_MAX) {
             let (before, rest) = text.split_at(at);
             chinese(
@@ -101,6 +121,11 @@ fn local(china: bool) -> Offset {
 
 fn anchored(rest: &str, (lengths, china): (bool, bool), place: Place<'_>, search: &mut Search) {
     let Some(value) = after_connector(rest) else {
+        // A date needs no connector: `resets 2026-10-07 00:00 UTC`.
+        if let Some((at, _)) = moment::prose(rest.trim_start_matches(' '), local(china), search.now)
+        {
+            search.until(place, Rank::Prose, at, FIELD);
+        }
         return;
     };
     if let Some((at, _)) = moment::prose(value, local(china), search.now) {
@@ -110,24 +135,25 @@ fn anchored(rest: &str, (lengths, china): (bool, bool), place: Place<'_>, search
     }
 }
 
-/// `39023 seconds before retrying`: a wait that hangs on trying again.
-fn wait_before(rest: &str) -> Option<u64> {
+/// `39023 seconds before retrying`, or, where one is `told` to wait, `12
+/// hours`: a wait that hangs on trying again, or on nothing else.
+fn wait_before(rest: &str, told: bool) -> Option<u64> {
     let rest = rest.strip_prefix("for ").unwrap_or(rest);
     let near = super::document::cut(rest, WAIT_BEFORE_MAX_BYTES);
-    let (length, then) = near.split_once(" before ")?;
     let again = ["retry", "trying again", "you retry", "you try again"];
-    if again.iter().any(|word| then.starts_with(word)) {
-        duration::prose(length)
-    } else {
-        None
-    }
+    let length = match near.split_once(" before ") {
+        Some((length, then)) if again.iter().any(|word| then.starts_with(word)) => length,
+        None if told => near,
+        Some(_) | None => return None,
+    };
+    duration::prose(length)
 }
 
 /// What follows the connector: ` your request in about 20s` gives `20s`.
 fn after_connector(rest: &str) -> Option<&str> {
     let rest = skip_words(rest, FILLERS);
     let rest = CONNECTORS.iter().find_map(|word| strip_word(rest, word))?;
-    Some(skip_words(rest, HEDGES).trim_start_matches(' '))
+    Some(skip_words(rest, HEDGES).trim_start_matches([' ', ':']))
 }
 
 fn skip_words<'t>(mut text: &'t str, words: &[&str]) -> &'t str {
@@ -148,7 +174,7 @@ fn strip_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
 /// In Chinese the time stands before the word (`将在 2026-08-25 07:41:44 重置`,
 /// `30 秒后重试`) or after `时间`.
 fn chinese(before: &str, after: &str, place: Place<'_>, search: &mut Search) {
-    let before = before.trim_end_matches(' ');
+    let before = before.trim_end_matches([' ', 'に']);
     let start = before.len().saturating_sub(BEHIND_MAX_BYTES);
     let tail = before
         .get(before.ceil_char_boundary(start)..)
@@ -169,7 +195,9 @@ fn chinese(before: &str, after: &str, place: Place<'_>, search: &mut Search) {
 }
 
 fn chinese_length(tail: &str) -> Option<u64> {
-    let tail = tail.strip_suffix('后')?.trim_end_matches(['之', '以', ' ']);
+    let tail = tail
+        .strip_suffix(['后', '後'])?
+        .trim_end_matches(['之', '以', ' ']);
     let (number, unit) = CHINESE_UNITS
         .iter()
         .find_map(|(word, unit)| Some((tail.strip_suffix(word)?, unit)))?;

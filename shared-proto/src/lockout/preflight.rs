@@ -12,7 +12,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Freed, Lockout, LockoutRules, ModelLockouts, Outcome, Scope, Step, lockable, scope};
+use super::room::lockable;
+use super::{Freed, Lockout, LockoutRules, ModelLockouts, Outcome, Scope, Step, scope};
 use crate::clock::Millis;
 use crate::failure::Reason;
 use crate::quota::preflight::Origin;

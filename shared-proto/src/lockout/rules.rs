@@ -4,6 +4,7 @@ use crate::clock::Millis;
 use crate::config::{DailyReset, ModelFamily, ModelLockout, Provider, Settings};
 use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason, ResetHint};
 use crate::quota::preflight::Policy;
+use crate::rotation::RotationRules;
 
 /// First step of the ladder where nothing else says, ms: after a limit, and else.
 const BASE_LIMIT_MS: u64 = 1_000;
@@ -30,6 +31,8 @@ pub struct LockoutRules {
     pub quota_bound_ms: u64,
     /// When models are left alone before their quota is spent.
     pub preflight: Policy,
+    /// Rest of a rate limit that says nothing of its end, in place of the ladder, ms; 0 is the ladder.
+    pub reset_ms: u64,
 }
 
 impl LockoutRules {
@@ -56,7 +59,15 @@ impl LockoutRules {
             use_hints: ladder.use_upstream_retry_hints,
             quota_bound_ms: settings.hint_bounds.quota_ms,
             preflight: Policy::of(settings, provider),
+            reset_ms: settings.rotation.reset_ms,
         }
+    }
+
+    /// The same for a connection with numbers of its own of the rotation gate.
+    #[must_use]
+    pub fn resetting(mut self, rotation: &RotationRules) -> Self {
+        self.reset_ms = rotation.reset_ms;
+        self
     }
 
     /// How long the `failures`-th failure in a row locks from `now`, ms.
@@ -75,6 +86,7 @@ impl LockoutRules {
             Cooldown::Ladder if failure.reason == Reason::QuotaExhausted => {
                 self.daily_reset.wait_ms(now).min(self.cap_ms)
             }
+            Cooldown::Ladder if self.reset_ms > 0 && is_rate_limit(failure) => self.reset_ms,
             Cooldown::Ladder => self.step(failure.status, failures),
         }
     }
@@ -89,6 +101,10 @@ impl LockoutRules {
         base.saturating_mul(2_u64.saturating_pow(doublings))
             .min(self.cap_ms)
     }
+}
+
+fn is_rate_limit(failure: &Failure) -> bool {
+    failure.reason == Reason::RateLimitExceeded
 }
 
 /// Charges the model instead of the connection, where that is what may rest.

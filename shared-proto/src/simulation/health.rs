@@ -19,6 +19,7 @@ use crate::lease::tests::T0;
 use crate::mirror::commit::{Commit, Expected, TransactError};
 use crate::mirror::key::Key;
 use crate::mirror::record::{Record, Revision};
+use crate::rotation::RotationRules;
 
 const NODES: usize = 3;
 /// How long a commit is waited for, ms.
@@ -36,6 +37,7 @@ const RULES: HealthRules = HealthRules {
     disable_cooling: false,
     auto_disable_banned: false,
     credential: None,
+    rotation: RotationRules::DEFAULT,
 };
 
 #[derive(Clone, Debug)]

@@ -125,7 +125,11 @@ fn row(slot: &Slot, provider: &ProviderSlot, beside: &Beside<'_>, now: Millis) -
         "providerCooldown": words::gate(slot, provider, now),
         "lockouts": words::lockouts(&slot.cell.lockouts(), now),
         "quotaWindows": words::quota_windows(&slot.cell.quota.windows()),
+        "rotation": words::rotation(&health, &slot.rotation, now),
     });
+    if let (Value::Object(row), Some((total, usable))) = (&mut row, slot.key_counts(&health)) {
+        row.insert("keys".to_owned(), json!({"total": total, "usable": usable}));
+    }
     if let (Value::Object(row), Value::Object(rest)) = (&mut row, rest) {
         row.extend(words::health(&health, now));
         row.insert(

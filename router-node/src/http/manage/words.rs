@@ -9,6 +9,7 @@ use shared_proto::lane::{ResetOutcome, UsageLane};
 use shared_proto::lockout::ModelLockouts;
 use shared_proto::quota::preflight::Origin;
 use shared_proto::quota::{Share, Windows};
+use shared_proto::rotation::{RotationClass, RotationRules};
 
 use crate::routing::{ProviderSlot, Slot};
 
@@ -72,6 +73,24 @@ pub(super) fn gate(slot: &Slot, provider: &ProviderSlot, now: Millis) -> Value {
         "failureCount": gate.connections.get(id).map_or(0, |failing| failing.count),
         "providerFailureCount": gate.failures.len(),
     })
+}
+
+/// Failures that the rotation gate counts at `now`, by class; null where there are none.
+pub(super) fn rotation(health: &ConnectionHealth, rules: &RotationRules, now: Millis) -> Value {
+    let mut counts = Map::new();
+    for class in RotationClass::ALL {
+        let rule = rules.of(class);
+        let count = health.rotation.within(class, rule.window_ms, now);
+        if count > 0 {
+            let word = class.as_str().to_owned();
+            counts.insert(word, json!({"count": count, "threshold": rule.threshold}));
+        }
+    }
+    if counts.is_empty() {
+        Value::Null
+    } else {
+        Value::Object(counts)
+    }
 }
 
 /// A provider's breaker at `now`.

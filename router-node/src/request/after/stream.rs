@@ -28,7 +28,7 @@ impl After {
             });
             trace.finish(Outcome::Success);
         }
-        let events = Events::succeeded(&self.candidate, self.began, self.probe);
+        let events = Events::succeeded(&self.candidate, self.began, self.key, self.probe);
         if events.is_empty() {
             return None;
         }
@@ -52,10 +52,11 @@ impl After {
         let call = Call::new(&self.request);
         let mut failure = call.live_failure(&self.candidate, live, end, now);
         credential::unsettled(&self.candidate.slot, &mut failure);
+        self.gate(&mut failure, false);
         // Output has gone out: nobody else may take over.
         failure.fallback = false;
         let error = refuse::in_stream(&failure, &self.candidate, self.request.protocol);
-        let events = self.events(&failure, false).after_output();
+        let events = self.events_after_output(&failure);
         let attempt = Attempt {
             outcome: "failed",
             status: Some(live.answer().status),

@@ -13,6 +13,11 @@ pub(in crate::classify) const BANNED: Family = Family::new(&[
     Has("this service has been disabled in this account"),
     Has("organization has been disabled"),
     Has("organization has been restricted"),
+    Seq("account has been locked", "contact"),
+    Has("账户已被锁定"),
+    Has("账户已被冻结"),
+    Has("账号已被封"),
+    Has("用户已被封禁"),
 ]);
 
 pub(in crate::classify) const BANNED_WORDS: &[&str] = &[
@@ -68,10 +73,27 @@ pub(in crate::classify) const CREDITS_WORDS: &[&str] = &[
     "insufficient_user_quota",
     "pre_consume_token_quota_failed",
     "billing_disabled",
+    "credit_balance_exhausted",
+    "creditserror",
+    "organization_spend_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "budget_exceeded",
+    "prepaidbilloverdue",
+    "postpaidbilloverdue",
 ];
 
 /// Credits texts that hold on a 429 too, whoever relays it: they speak of money.
 pub(in crate::classify) const MONEY: Family = Family::new(&[
+    Has("no credits remaining"),
+    Has("have any credits"),
+    Has("no payment method"),
+    Has("insufficient funds"),
+    Has("insufficient account funds"),
+    Has("package has expired"),
+    Has("subscription has expired"),
+    Has("bill is overdue"),
+    Seq("credit balance", "depleted"),
     Has("insufficient balance"),
     Has("insufficient_balance"),
     Has("insufficient account balance"),
@@ -82,6 +104,28 @@ pub(in crate::classify) const MONEY: Family = Family::new(&[
     Has("欠费"),
     Has("套餐已到期"),
     Seq("credits", "depleted"),
+]);
+
+/// A cap on spending that somebody set is reached.
+pub(in crate::classify) const SPENDING_CAP: Family = Family::new(&[
+    Has("key limit exceeded"),
+    Has("spend cap"),
+    Near("budget has been exceeded", "cost", 40),
+    Near("budget exceeded", "spend", 40),
+    Near("exceeded", "spending cap", 40),
+    Near("reached", "spending cap", 40),
+    Near("exceeded", "spending limit", 40),
+    Near("reached", "spending limit", 40),
+    Near("exceeded", "spend limit", 40),
+    Near("reached", "spend limit", 40),
+]);
+
+/// Such a cap that begins anew soon.
+pub(in crate::classify) const RENEWING_CAP: Family = Family::new(&[
+    Near("limit", "daily", 20),
+    Near("limit", "weekly", 20),
+    Near("budget", "daily", 20),
+    Near("budget", "weekly", 20),
 ]);
 
 /// What was free of one model is spent; the others go on.
@@ -96,8 +140,13 @@ pub(in crate::classify) const BILLING_SUSPENSION: Family = Family::new(&[
     Near("suspended", "payment", 120),
 ]);
 
-/// How much of an over-dear request could be paid.
-pub(in crate::classify) const CAN_AFFORD: &str = "can only afford ";
+/// What stands before the part of an over-dear request that could be paid.
+pub(in crate::classify) const CAN_AFFORD: &[&str] = &[
+    "can only afford ",
+    "剩余额度: ",
+    "remain quota: ",
+    "remaining quota: ",
+];
 
 /// Speaks of the key, though it may name a model.
 pub(in crate::classify) const CREDENTIAL: Family = Family::new(&[
@@ -139,6 +188,8 @@ pub(in crate::classify) const KEY_REFUSED: Family = Family::new(&[
     Has("incorrect api key provided"),
     Has("api key not valid"),
     Near("security token", "invalid", 40),
+    Near("security token", "expired", 60),
+    Near("organization has disabled", "access", 60),
     Has("scope requirement"),
     Has("does not have access to claude code"),
 ]);
@@ -160,6 +211,10 @@ pub(in crate::classify) const TOKEN_EXPIRED: Family = Family::new(&[
     Has("token expired"),
     Has("token_expired"),
 ]);
+
+/// The token is dead, which says nothing of the account that it was made for.
+pub(in crate::classify) const TOKEN_REVOKED: Family =
+    Family::new(&[Has("token has been revoked"), Has("token was revoked")]);
 
 /// A switch of the project is off; the account is fine.
 pub(in crate::classify) const PROJECT: Family = Family::new(&[
@@ -189,6 +244,31 @@ pub(in crate::classify) const CLIENT_REFUSED: Family = Family::new(&[
 ]);
 
 pub(in crate::classify) const CLIENT_WORDS: &[&str] = &["access_terminated_error"];
+
+/// The account lets in other addresses than ours.
+pub(in crate::classify) const ADDRESS: Family = Family::new(&[
+    Near("ip address", "not authorized", 30),
+    Near("ip address", "not allowed", 30),
+    Near("your ip", "not allowed", 30),
+    Has("ip allowlist"),
+    Has("ip whitelist"),
+    Has("virtual network/firewall"),
+    Has("ip 不在"),
+]);
+
+pub(in crate::classify) const ADDRESS_WORDS: &[&str] = &["ip_not_authorized", "ip_not_allowed"];
+
+/// The edge lets nobody in from our network.
+pub(in crate::classify) const NETWORK: Family = Family::new(&[Has("check your network settings")]);
+
+/// A relay that passes on, in its own sentence, what was said to its account.
+pub(in crate::classify) const RELAYS: Family = Family::new(&[
+    Has("received model group="),
+    Seq("litellm.", "exception - "),
+    Has("error from provider"),
+    Has("upstream request failed"),
+    Has("provider returned error"),
+]);
 
 /// What was bought on top of the plan is spent; a wait that is named beside it is the plan's.
 pub(in crate::classify) const EXTRA_USAGE_SPENT: Family = Family::new(&[Has("out of extra usage")]);
@@ -251,15 +331,21 @@ pub(super) const ACCOUNT: &[Family] = &[
     BANNED,
     CREDITS,
     MONEY,
+    SPENDING_CAP,
+    RENEWING_CAP,
     MODEL_FREE_TIER,
     BILLING_SUSPENSION,
     CREDENTIAL,
     KEY_REFUSED,
     OAUTH_TOKEN,
     TOKEN_EXPIRED,
+    TOKEN_REVOKED,
     PROJECT,
     PROJECT_OFF,
     CLIENT_REFUSED,
+    ADDRESS,
+    NETWORK,
+    RELAYS,
     EXTRA_USAGE_SPENT,
     RELAY_BUSY,
     SENTINEL,

@@ -26,6 +26,8 @@ pub(in crate::classify) const LONG_QUOTA: Family = Family::new(&[
     Has("daily free allocation"),
     Near("24-hour", "limit", 40),
     Near("24 hour", "limit", 40),
+    Seq("当日", "上限"),
+    Seq("今日", "上限"),
 ]);
 
 pub(in crate::classify) const LONG_QUOTA_WORDS: &[&str] =
@@ -37,6 +39,8 @@ pub(in crate::classify) const DAILY: Family = Family::new(&[
     Has("daily quota"),
     Has("try again tomorrow"),
     Has("daily free allocation"),
+    Seq("当日", "上限"),
+    Seq("今日", "上限"),
 ]);
 
 /// Daily by the size of the bucket.
@@ -57,10 +61,12 @@ pub(in crate::classify) const SUBSCRIPTION: Family = Family::new(&[
     Has("you've reached your usage limit"),
     Has("you have reached your usage limit"),
     Seq("reached your", "usage limit"),
+    Seq("hit your", "usage limit"),
     Has("使用上限"),
 ]);
 
-pub(in crate::classify) const SUBSCRIPTION_WORDS: &[&str] = &["usage_limit_reached"];
+pub(in crate::classify) const SUBSCRIPTION_WORDS: &[&str] =
+    &["usage_limit_reached", "usage_not_included"];
 
 /// Counts only where the provider is Anthropic.
 pub(in crate::classify) const SUBSCRIPTION_CLAUDE: Family =
@@ -105,6 +111,8 @@ pub(in crate::classify) const QUOTA: Family = Family::new(&[
     Has("quota has been exceeded"),
     Has("quota exceeded"),
     Has("quota will reset"),
+    Has("quota will be replenished"),
+    Has("exceeded the service quota"),
     Has("quota depleted"),
     Has("exhausted your capacity"),
     Has("quota exhausted"),
@@ -119,6 +127,8 @@ pub(in crate::classify) const RATE_LIMIT: Family =
 
 /// Rate limits told with a 400.
 pub(in crate::classify) const RATE_LIMIT_400: Family = Family::new(&[
+    Has("throttlingexception"),
+    Has("rate exceeded"),
     Has("high frequency"),
     Has("high-frequency"),
     Has("high_frequency"),
@@ -137,6 +147,10 @@ pub(in crate::classify) const MODEL_LIMIT: Family = Family::new(&[
     Has("specific to this model"),
     Has("model-specific"),
     Has("model specific"),
+    Has("limit for this model"),
+    Has("rate-limited upstream"),
+    Near("rate limit", ", model: ", 120),
+    Seq("for team", "and model "),
     Has("error from provider"),
 ]);
 
@@ -153,7 +167,17 @@ pub(in crate::classify) const OVERLOAD: Family = Family::new(&[
     Has("no available channel"),
     Has("no available model"),
     Has("无可用渠道"),
+    Has("no deployments available"),
+    Has("is saturated"),
+    Has("cooling down"),
+    Has("all accounts are"),
+    Near("no available", "account", 30),
+    Has("model is unavailable"),
+    Has("scaling up"),
+    Has("currently loading"),
+    Near("model", "not ready", 20),
     Has("访问量过大"),
+    Has("繁忙"),
     Has("饱和"),
 ]);
 
@@ -169,6 +193,7 @@ pub(in crate::classify) const OVERLOAD_WORDS: &[&str] = &[
     "provider_unavailable",
     "provider_overloaded",
     "queue_exceeded",
+    "slow_down",
 ];
 
 /// The limit is of the account, whatever else is said.
@@ -178,8 +203,15 @@ pub(in crate::classify) const PER_ACCOUNT: Family =
 pub(in crate::classify) const LONG_CONTEXT: Family = Family::new(&[Has("long context")]);
 
 /// A limit that stands for a right that is missing.
-pub(in crate::classify) const LIMIT_IS_ACCESS: Family =
-    Family::new(&[Has("required for long context"), Seq("未开放", "权限")]);
+pub(in crate::classify) const LIMIT_IS_ACCESS: Family = Family::new(&[
+    Has("required for long context"),
+    Has("plan not support model"),
+    Has("plan does not support"),
+    Has("plan does not include"),
+    Has("not included in your plan"),
+    Seq("未开放", "权限"),
+    Seq("套餐", "不支持"),
+]);
 
 /// Google's own measures.
 pub(in crate::classify) const GOOGLE: Family =

@@ -25,7 +25,11 @@ pub(in crate::classify) const OVERFLOW: Family = Family::new(&[
     Has("input length should be"),
     Has("tokens per minute"),
     Word("tpm"),
+    Has("max_seq_len"),
+    Near("prompt", "exceed", 40),
     Has("超长"),
+    Has("上下文长度"),
+    Seq("超出", "上下文"),
 ]);
 
 pub(in crate::classify) const OVERFLOW_WORDS: &[&str] = &[
@@ -112,6 +116,13 @@ pub(in crate::classify) const UNSUPPORTED_PARAMETER: Family =
 pub(in crate::classify) const UNSUPPORTED_PARAMETER_WORDS: &[&str] =
     &["unsupported_parameter", "unsupported_value"];
 
+/// What the model wrote was no valid call or document: the same request may pass.
+pub(in crate::classify) const MODEL_OUTPUT_WORDS: &[&str] = &[
+    "tool_use_failed",
+    "json_validate_failed",
+    "malformed_function_call",
+];
+
 /// This account may not use this model, or there is no such model.
 pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Word("invalid model"),
@@ -126,6 +137,8 @@ pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Near("model", "unsupported", 80),
     Has("unsupported model"),
     Has("does not support tools"),
+    Has("not supported for this model"),
+    Has("not supported by this model"),
     Has("no models loaded"),
     Has("no endpoints found"),
     Has("long context beta"),
@@ -142,6 +155,16 @@ pub(in crate::classify) const MODEL_ACCESS: Family = Family::new(&[
     Near("permission", "model", 60),
     Has("unknown provider for model"),
     Near("must be verified", "model", 60),
+    Near("authorized to use", "model", 20),
+    Near("model", "disabled", 20),
+    Near("model", "requires a newer version", 40),
+    Near("model", "requires a subscription", 30),
+    Near("model", "your plan", 60),
+    Seq3("model", "isn", "supported"),
+    Has("model identifier is invalid"),
+    Has("no such model"),
+    Has("work with the specified model"),
+    Seq("tool choice requires", "enable"),
     Has("required for long context"),
     Seq("无权", "模型"),
     Seq("未开放", "权限"),
@@ -154,11 +177,52 @@ pub(in crate::classify) const MODEL_ACCESS_WORDS: &[&str] = &[
     "deploymentnotfound",
     "model_decommissioned",
     "not_found_error",
+    "key_model_access_denied",
+    "team_model_access_denied",
+    "user_model_access_denied",
 ];
 
-/// Only the name is wrong: the model isn't served, to nobody.
-pub(in crate::classify) const MODEL_NOT_SUPPORTED: Family =
-    Family::new(&[Near("model", "is not supported", 80)]);
+/// It is the model that is refused, though the status speaks of the key.
+pub(in crate::classify) const MODEL_NOT_SUPPORTED: Family = Family::new(&[
+    Near("model", "is not supported", 80),
+    Near("model", "disabled", 20),
+    Seq("model", "does not exist"),
+    Has("allowed to access model"),
+    Has("access to model"),
+    Has("access to the model"),
+    Near("authorized to use", "model", 20),
+]);
+
+pub(in crate::classify) const MODEL_NOT_SUPPORTED_WORDS: &[&str] = &[
+    "model_not_found",
+    "model_not_supported",
+    "key_model_access_denied",
+    "team_model_access_denied",
+    "user_model_access_denied",
+];
+
+/// The model can't be brought up, or fell over: the server and its other models are fine.
+pub(in crate::classify) const MODEL_DOWN: Family = Family::new(&[
+    Seq("model requires more", "memory"),
+    Has("runner process has terminated"),
+    Has("model runner has unexpectedly stopped"),
+    Has("failed to load model"),
+    Has("error loading model"),
+    Has("unable to load model"),
+    Has("model has crashed"),
+    Has("model has unloaded"),
+]);
+
+/// There is nothing at this address, for any model.
+pub(in crate::classify) const WRONG_PATH: Family = Family::new(&[
+    Has("invalid url"),
+    Has("unknown request url"),
+    Has("no route matched"),
+    Has("request path not found"),
+    Has("404 page not found"),
+]);
+
+pub(in crate::classify) const WRONG_PATH_WORDS: &[&str] = &["unknown_url"];
 
 /// The model is gone for good.
 pub(in crate::classify) const RETIRED: Family = Family::new(&[
@@ -192,9 +256,16 @@ pub(in crate::classify) const RESOURCES: &[&str] = &[
     "response",
     "vector store",
     "upload",
+    "conversation",
+    "prompt",
+    "container",
+    "assistant",
+    "thread",
+    "batch",
 ];
 
-pub(in crate::classify) const MISSING: &[&str] = &["not found", "does not exist"];
+pub(in crate::classify) const MISSING: &[&str] =
+    &["not found", "does not exist", "no such", "may not exist"];
 
 pub(in crate::classify) const RESOURCE_GAP: usize = 160;
 
@@ -241,7 +312,10 @@ pub(in crate::classify) const MODEL_WORD: Family = Family::new(&[Word("model"), 
 
 /// Something that a request may name is missing.
 pub(in crate::classify) const NOT_THERE: Family =
-    Family::new(&[Has("not found"), Has("does not exist")]);
+    Family::new(&[Has("not found"), Has("does not exist"), Has("no such")]);
+
+/// The account may not see it, or it is not there.
+pub(in crate::classify) const MAY_NOT_EXIST: Family = Family::new(&[Has("may not exist")]);
 
 /// The account has to be verified first.
 pub(in crate::classify) const UNVERIFIED: Family = Family::new(&[Has("must be verified")]);
@@ -264,6 +338,8 @@ pub(super) const REQUEST: &[Family] = &[
     UNSUPPORTED_PARAMETER,
     MODEL_ACCESS,
     MODEL_NOT_SUPPORTED,
+    MODEL_DOWN,
+    WRONG_PATH,
     RETIRED,
     MOVED,
     DEGRADED,
@@ -271,6 +347,7 @@ pub(super) const REQUEST: &[Family] = &[
     LOCAL_LIFECYCLE,
     MODEL_WORD,
     NOT_THERE,
+    MAY_NOT_EXIST,
     UNVERIFIED,
     FOREIGN_BINDING,
     IMPROPER,

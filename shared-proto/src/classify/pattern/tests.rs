@@ -64,7 +64,7 @@ fn one_pass_finds_what_a_search_for_each_would() {
     assert!(!blind.read("-b-").any(OVERLAPPING));
     for family in super::families::all() {
         assert!(!Signs::of("").any(family));
-        for pattern in family.0 {
+        for pattern in family.patterns {
             let text = pattern.parts().join(" ");
             assert!(Signs::of(&text).any(family), "{pattern:?}");
         }

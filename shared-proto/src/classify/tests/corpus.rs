@@ -42,7 +42,8 @@ fn bad_answer(id: &str) -> Option<BadAnswer> {
     }
 }
 
-fn failure(entry: &Entry) -> Failure {
+/// What the classifier makes of `entry`.
+pub(super) fn failure(entry: &Entry) -> Failure {
     let known = catalogue::entry(&entry.provider);
     let reading = known
         .map(|known| known.provider.reading)
@@ -73,7 +74,8 @@ fn failure(entry: &Entry) -> Failure {
     classify(&error, &rules, entry.now())
 }
 
-fn scope(blame: Blame) -> &'static str {
+/// What is blamed, in the terms of the data.
+pub(super) fn scope(blame: Blame) -> &'static str {
     match blame {
         Blame::Request | Blame::ProtocolQuirk | Blame::Router | Blame::Client => "request",
         Blame::Model => "model",

@@ -33,8 +33,9 @@ pub(crate) struct Settings {
     /// Which accounts a ban may switch off. Default all.
     #[schemars(extend("x-notYet" = ["all"]))]
     pub(crate) auto_disable_banned_scope: Option<BannedScope>,
-    /// Whether probe traffic may bring a connection into a terminal state. Default false.
-    #[schemars(extend("x-notYet" = true))]
+    /// Whether what probe traffic meets counts as what requests meet: then its limits rest the
+    /// connection or lock the model by the ladder, and an automatic retry may end a connection's use.
+    /// `PROBE_CAN_DISABLE`, else false.
     pub(crate) probe_can_disable: Option<bool>,
     /// How long a conversation stays on its connection, ms; 0 is off. Default 0.
     #[schemars(range(min = 0, max = 2_592_000_000_u64))]

@@ -11,10 +11,7 @@ use crate::lane::usable_organization;
 
 use super::super::problem::{Path, shorten};
 use super::super::{AuthKind, Connection, Credential, Provider, file};
-use super::{Context, ID, check_name, provider, url};
-
-/// Switches in `providerSpecificData` that the router may know later.
-const LATER_SWITCHES: [&str; 2] = ["extraApiKeys", "rotationOverrides"];
+use super::{Context, ID, check_name, keys, provider, rotation, url};
 
 /// Resolves the connections. A provider whose address only the operator knows
 /// takes it from its first connection.
@@ -76,10 +73,13 @@ fn one(
         url::check_proxy(secret.expose_secret(), &path, context);
         Some(secret)
     });
-    let specific = file.provider_specific_data.clone().unwrap_or_default();
+    let data = file.provider_specific_data.as_ref();
+    let specific = data.map_or_else(Map::new, |data| data.switches.clone());
+    let specific_path = path.key("providerSpecificData");
+    let extra_keys = keys::resolve(data, (&credential, provider), &specific_path, context);
     let simulated = provider.is_some_and(|provider| provider.endpoints.simulated);
     if !simulated {
-        let path = path.key("providerSpecificData");
+        let path = specific_path;
         warn_of_switches(&specific, &path, context);
         let messages = provider.is_none_or(|provider| provider.endpoints.anthropic.is_some());
         let oauth = matches!(credential, Credential::Oauth { .. } | Credential::None);
@@ -102,6 +102,8 @@ fn one(
         proxy_url,
         disable_cooling: file.disable_cooling.or_else(switched_off).unwrap_or(false),
         base_url,
+        extra_keys,
+        rotation: rotation::overrides(data.and_then(|data| data.rotation_overrides.as_ref())),
         provider_specific: specific,
     }
 }
@@ -112,7 +114,7 @@ fn base_url(file: &file::Connection, path: &Path, context: &mut Context<'_, '_>)
         return url::base_url(text, &path.key("baseUrl"), context);
     }
     let specific = file.provider_specific_data.as_ref()?;
-    let text = specific.get("baseUrl")?.as_str()?;
+    let text = specific.switches.get("baseUrl")?.as_str()?;
     let path = path.key("providerSpecificData").key("baseUrl");
     url::base_url(text, &path, context)
 }
@@ -321,11 +323,6 @@ fn warn_of_switches(specific: &Map<String, Json>, path: &Path, context: &mut Con
                     let message = "expected the organization's UUID";
                     context.report.problem(&path, message);
                 }
-                continue;
-            }
-            name if LATER_SWITCHES.contains(&name) => {
-                let message = "accepted, but this version does not act on it yet";
-                context.report.warn(&path, message);
                 continue;
             }
             _ => {

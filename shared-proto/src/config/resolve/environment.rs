@@ -14,7 +14,7 @@ use super::super::report::Origin;
 use super::{Context, ID};
 
 /// Variables of features that this version does not have yet.
-const IDLE: [&str; 15] = [
+const IDLE: [&str; 12] = [
     "RATE_LIMIT_MAX_WAIT_MS",
     "RATE_LIMIT_EXECUTION_MAX_WAIT_MS",
     "RATE_LIMIT_MAX_QUEUE_DEPTH",
@@ -26,9 +26,6 @@ const IDLE: [&str; 15] = [
     "STREAM_THROUGHPUT_WATCHDOG_WINDOW_MS",
     "STREAM_THROUGHPUT_WATCHDOG_MIN_BYTES_PER_SECOND",
     "STREAM_THROUGHPUT_WATCHDOG_MIN_USEFUL_BYTES",
-    "PROBE_CAN_DISABLE",
-    "OMNIROUTE_ROTATION_ENABLED",
-    "OMNIROUTE_ROTATION_RATE_LIMIT_RESET_SECONDS",
     "REQUIRE_API_KEY",
 ];
 

@@ -12,6 +12,7 @@ use super::{Context, url};
 
 const MAX_TOOLS_VARIABLE: &str = "OMNIROUTE_MAX_TOOLS_LIMIT";
 const EMERGENCY_VARIABLE: &str = "OMNIROUTE_EMERGENCY_FALLBACK";
+const PROBE_VARIABLE: &str = "PROBE_CAN_DISABLE";
 
 pub(super) fn usage_wall(
     given: Option<file::UsageWall>,
@@ -40,6 +41,12 @@ pub(super) fn max_tools(given: Option<u64>, context: &mut Context<'_, '_>) -> u3
     given.or(of_variable).unwrap_or(MAX_TOOLS)
 }
 
+/// `settings.probeCanDisable`; the file's word goes before the variable's.
+pub(super) fn probe_can_disable(given: Option<bool>, context: &mut Context<'_, '_>) -> bool {
+    let of_variable = switch(PROBE_VARIABLE, context);
+    given.or(of_variable).unwrap_or(false)
+}
+
 /// The file's word goes before the variable's.
 pub(super) fn emergency(
     given: Option<file::EmergencyFallback>,
@@ -57,8 +64,8 @@ pub(super) fn emergency(
     }
 }
 
-/// A switch from the environment; any other word counts as not set.
-fn switch(name: &'static str, context: &mut Context<'_, '_>) -> Option<bool> {
+/// A switch from the environment; any other word counts as not set, with a warning.
+pub(super) fn switch(name: &'static str, context: &mut Context<'_, '_>) -> Option<bool> {
     let text = context.variable(name)?;
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Some(true),

@@ -7,7 +7,7 @@ use super::super::{
     ConnectionCooldown, HintBounds, ModelLockout, PerProfile, ProviderBreaker, QueueRules,
     Settings, WaitForCooldown, shape,
 };
-use super::{Context, combo, egress, extras, gates, quota, rules};
+use super::{Context, combo, egress, extras, gates, quota, rotation, rules};
 use crate::lease::LeaseRules;
 
 /// Resolves everything of `settings:` that has numbers.
@@ -21,18 +21,11 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         &below.key("connectionCooldown"),
         context,
     );
-    let path_of_breaker = below.key("providerBreaker");
-    let breaker = by_profile(resilience.provider_breaker, &path_of_breaker, context);
-    let [oauth, api_key, local] = BREAKER_VARIABLES;
-    let mut breaker_of = |given: Given<file::ProviderBreaker>, built_in, variables| {
-        let path = path_of_breaker.key(given.name);
-        provider_breaker(&given.value, &variables, built_in, (&path, &mut *context))
-    };
-    let provider_breaker = PerProfile {
-        oauth: breaker_of(breaker.oauth, built_in.provider_breaker.oauth, oauth),
-        api_key: breaker_of(breaker.api_key, built_in.provider_breaker.api_key, api_key),
-        local: breaker_of(breaker.local, built_in.provider_breaker.local, local),
-    };
+    let provider_breaker = breakers(
+        resilience.provider_breaker,
+        &below.key("providerBreaker"),
+        (built_in.provider_breaker, &mut *context),
+    );
     let before = built_in.connection_cooldown;
     let lockout = model_lockout(
         given.model_lockout.unwrap_or_default(),
@@ -81,6 +74,27 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         max_tools: extras::max_tools(given.max_tools, context),
         emergency_fallback: extras::emergency(given.emergency_fallback, context),
         quota_preflight: quota::preflight(resilience.quota_preflight, context),
+        probe_can_disable: extras::probe_can_disable(given.probe_can_disable, context),
+        rotation: rotation::resolve(context),
+    }
+}
+
+/// The breaker's numbers of each profile.
+fn breakers(
+    given: Option<Profiles<file::ProviderBreaker>>,
+    path: &Path,
+    (built_in, context): (PerProfile<ProviderBreaker>, &mut Context<'_, '_>),
+) -> PerProfile<ProviderBreaker> {
+    let breaker = by_profile(given, path, context);
+    let [oauth, api_key, local] = BREAKER_VARIABLES;
+    let mut one = |given: Given<file::ProviderBreaker>, built_in, variables| {
+        let path = path.key(given.name);
+        provider_breaker(&given.value, &variables, built_in, (&path, &mut *context))
+    };
+    PerProfile {
+        oauth: one(breaker.oauth, built_in.oauth, oauth),
+        api_key: one(breaker.api_key, built_in.api_key, api_key),
+        local: one(breaker.local, built_in.local, local),
     }
 }
 

@@ -6,6 +6,7 @@ use secrecy::SecretString;
 
 use crate::catalogue::{self, SIMULATED};
 use crate::id::{ConnectionId, ProviderId};
+use crate::rotation::RotationOverrides;
 
 use super::super::load::FoundConnection;
 use super::super::report::Origin;
@@ -84,6 +85,8 @@ fn plain(id: &str, provider: &ProviderId, credential: Credential) -> Connection 
         proxy_url: None,
         disable_cooling: false,
         base_url: None,
+        extra_keys: Vec::new(),
+        rotation: RotationOverrides::default(),
         provider_specific: serde_json::Map::new(),
     }
 }

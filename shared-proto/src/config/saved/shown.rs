@@ -102,7 +102,6 @@ fn listed() -> Json {
         "providerErrorRules": {},
         "statusRestatementRules": [],
         "autoDisableBannedScope": "all",
-        "probeCanDisable": false,
         "stickyRoundRobinLimit": null,
         "comboStickyRoundRobinLimit": null,
         "fallbackStrategy": "fill-first",
@@ -198,6 +197,7 @@ fn general(settings: &Settings, given: &Json) -> Json {
             "maxRetries": retry.max_retries,
         },
         "usageWall": {"apiBaseUrl": settings.usage_wall.api_base_url},
+        "probeCanDisable": settings.probe_can_disable,
         "maxTools": settings.max_tools,
         "emergencyFallback": {
             "enabled": settings.emergency_fallback.enabled,

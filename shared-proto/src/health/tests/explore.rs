@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::egress::{Exit, Limit};
+use crate::rotation::RotationClass;
 
 /// What can happen next, and how long after the event before.
 fn alphabet() -> Vec<(u64, HealthEvent)> {
@@ -26,6 +27,38 @@ fn alphabet() -> Vec<(u64, HealthEvent)> {
                 expired_at: T0,
             },
         ),
+        (1, HealthEvent::CredentialsChanged),
+    ]
+}
+
+/// The same about a connection with several keys, behind a gate that counts.
+fn alphabet_of_keys() -> Vec<(u64, HealthEvent)> {
+    let refused = |key| HealthEvent::KeyRefused {
+        started_at: T0,
+        key,
+        failure: failure(401),
+    };
+    vec![
+        (1, refused(1)),
+        (1, refused(2)),
+        (
+            1,
+            HealthEvent::KeyAccepted {
+                started_at: T0,
+                key: 1,
+            },
+        ),
+        (
+            3_000,
+            HealthEvent::Counted {
+                started_at: T0,
+                class: RotationClass::Limited,
+            },
+        ),
+        (0, failed(Millis::default(), failure(429))),
+        (1, failed(Millis::default(), failure(401))),
+        (1, HealthEvent::Succeeded { started_at: T0 }),
+        (1, HealthEvent::Reset),
         (1, HealthEvent::CredentialsChanged),
     ]
 }
@@ -69,6 +102,19 @@ fn aged(event: &HealthEvent, now: Millis, age: u64) -> HealthEvent {
             number: *number,
             expired_at: now.minus(age),
         },
+        HealthEvent::Counted { class, .. } => HealthEvent::Counted {
+            started_at: now.minus(age),
+            class: *class,
+        },
+        HealthEvent::KeyRefused { key, failure, .. } => HealthEvent::KeyRefused {
+            started_at: now.minus(age),
+            key: *key,
+            failure: failure.clone(),
+        },
+        HealthEvent::KeyAccepted { key, .. } => HealthEvent::KeyAccepted {
+            started_at: now.minus(age),
+            key: *key,
+        },
         HealthEvent::Reset => HealthEvent::Reset,
         HealthEvent::CredentialsChanged => HealthEvent::CredentialsChanged,
     }
@@ -97,6 +143,17 @@ fn check(before: &ConnectionHealth, event: &HealthEvent, now: Millis, step: &Ste
         let end = after.cooldown_until;
         assert_eq!(end, Some(origin.resets_at), "the reason of another rest");
     }
+    let aside = |state: &ConnectionHealth| state.keys_aside.len();
+    let (may_grow, may_shrink) = match event {
+        HealthEvent::KeyRefused { .. } => (true, false),
+        HealthEvent::KeyAccepted { .. } | HealthEvent::Reset => (false, true),
+        _ => (false, false),
+    };
+    assert!(may_grow || aside(after) <= aside(before), "{event:?}");
+    assert!(may_shrink || aside(after) >= aside(before), "{event:?}");
+    if let HealthEvent::Counted { .. } | HealthEvent::KeyRefused { .. } = event {
+        assert_eq!(after.eligible(now), before.eligible(now), "{event:?}");
+    }
     if let HealthEvent::Succeeded { started_at } = event {
         let set_later = before.terminal.is_some_and(|t| t.at > *started_at);
         assert_eq!(after.terminal, before.terminal.filter(|_| set_later));
@@ -114,19 +171,24 @@ fn check_views(after: &ConnectionHealth, now: Millis, remaining_ms: u64) {
     assert!(after.deadline(now).is_none_or(|at| at > now));
 }
 
-fn explore(state: &ConnectionHealth, now: Millis, depth: u32, seen: &mut u64) {
+fn explore(
+    state: &ConnectionHealth,
+    now: Millis,
+    (alphabet, depth): (&[(u64, HealthEvent)], u32),
+    seen: &mut u64,
+) {
     *seen += 1;
     if depth == 0 {
         return;
     }
-    for (later, event) in alphabet() {
-        let now = now.plus(later);
+    for (later, event) in alphabet {
+        let now = now.plus(*later);
         for age in [1, 5_000] {
-            let event = aged(&event, now, age);
+            let event = aged(event, now, age);
             let step = state.step(&event, now, &API_KEY);
             check(state, &event, now, &step);
             if step.changed || age == 1 {
-                explore(&step.state, now, depth - 1, seen);
+                explore(&step.state, now, (alphabet, depth - 1), seen);
             }
         }
     }
@@ -135,6 +197,15 @@ fn explore(state: &ConnectionHealth, now: Millis, depth: u32, seen: &mut u64) {
 #[test]
 fn every_short_history_keeps_the_invariants() {
     let mut seen = 0;
-    explore(&ConnectionHealth::default(), T0, 6, &mut seen);
+    let events = (&alphabet()[..], 6);
+    explore(&ConnectionHealth::default(), T0, events, &mut seen);
     assert!(seen > 1_000_000, "{seen} histories");
+}
+
+#[test]
+fn every_short_history_of_several_keys_keeps_them_too() {
+    let mut seen = 0;
+    let events = (&alphabet_of_keys()[..], 5);
+    explore(&ConnectionHealth::default(), T0, events, &mut seen);
+    assert!(seen > 50_000, "{seen} histories");
 }

@@ -31,6 +31,14 @@ fn lengths() {
             Some(1_123_200_000),
         ), // HNT-11
         ("Resets in 5 hours", Some(18_000_000)), // HNT-12
+        (
+            "Weekly limit reached. Please wait 12 hours.",
+            Some(43_200_000),
+        ),
+        ("You must wait 90s", Some(90_000)),
+        ("30秒後に再試行してください", Some(30_000)),
+        ("請於 15 分鐘後重試", Some(900_000)),
+        ("2時間後に再試行", Some(7_200_000)),
         ("Resets in 2 hours", Some(7_200_000)),
         ("Resets in 30 minutes", Some(1_800_000)),
         ("resets in 900h", Some(2_592_000_000)), // HNT-16
@@ -105,6 +113,16 @@ fn times() {
         ),
         ("relay", "重置时间：2026-10-01 20:10:00", Some(600_000)),
         ("acme", "resets at 2026-10-01T11:10:00Z", None),
+        (
+            "acme",
+            "limit reached (daily; resets 2026-10-01 12:10 UTC)",
+            Some(600_000),
+        ),
+        (
+            "acme",
+            "Limit resets at: 2026-10-01 12:10:00 UTC",
+            Some(600_000),
+        ),
     ];
     for (provider, text, wait) in table {
         let got = hint_from(provider, 429, &[], text).map(|hint| hint.wait_ms);
@@ -130,6 +148,8 @@ fn false_friends() {
         "paid until 2026-12-01T00:00:00Z",
         "request id 20261001120000000",
         "the preset in 5 minutes",
+        "maximum wait 30s exceeded",
+        "please wait 30 seconds before you blink",
         "you made 30 requests in 60 seconds",
         "Please reduce the length; limit 6000 in 1m",
         "retry with 20s of audio",
