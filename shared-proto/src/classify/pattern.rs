@@ -39,6 +39,14 @@ impl Family {
     }
 }
 
+impl Family {
+    /// Each of its patterns.
+    #[cfg(test)]
+    pub(super) const fn patterns(self) -> &'static [Pat] {
+        self.0
+    }
+}
+
 impl Pat {
     /// What has to be there.
     pub(super) const fn parts(self) -> [&'static str; 3] {
