@@ -36,6 +36,7 @@ mod deploy_compose;
 mod deploy_image;
 mod disconnect;
 mod drain;
+mod echoed;
 mod egress;
 mod egress_cluster;
 mod egress_lock;

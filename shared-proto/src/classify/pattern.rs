@@ -47,6 +47,12 @@ impl Family {
         }
         Self { patterns, bits }
     }
+
+    /// Each of its patterns.
+    #[cfg(test)]
+    pub(super) const fn patterns(self) -> &'static [Pat] {
+        self.patterns
+    }
 }
 
 /// One of 64 bits for a part, so that most parts that are not in a text are

@@ -93,15 +93,15 @@ fn near(
     wanted: &mut dyn FnMut(Range<usize>) -> bool,
 ) -> bool {
     let places = memmem::find_iter(text.as_bytes(), first.as_bytes()).take(PLACES_MAX);
-    let spans = places.filter_map(|start| {
+    let mut spans = places.filter_map(|start| {
         let after = text.get(start.saturating_add(first.len())..)?;
         let close = cut(after, window(second, gap)).split('\n').next()?;
         let (between, _) = close.split_once(second)?;
         let length = first.len().saturating_add(between.len());
         let end = start.saturating_add(length).saturating_add(second.len());
-        (between.chars().count() <= gap).then_some(start..end)
+        // With another first part in between, that one is the closer.
+        (between.chars().count() <= gap && !between.contains(first)).then_some(start..end)
     });
-    let mut spans = spans;
     spans.any(wanted)
 }
 

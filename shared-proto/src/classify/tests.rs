@@ -2,6 +2,7 @@
 //! states, errors inside streams, and what may be shown.
 
 use super::{ClassifyRules, UpstreamError, classify};
+use crate::asked::Asked;
 use crate::catalogue;
 use crate::clock::Millis;
 use crate::config::ErrorRule;
@@ -23,21 +24,21 @@ mod vectors;
 
 /// A refusal under construction.
 #[derive(Clone)]
-struct Refusal {
-    provider: &'static str,
-    profile: Profile,
-    per_model_quota: bool,
-    in_stream: bool,
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: String,
-    now: Millis,
-    banned: Vec<String>,
-    rules: Vec<ErrorRule>,
+pub(super) struct Refusal {
+    pub(super) provider: &'static str,
+    pub(super) profile: Profile,
+    pub(super) per_model_quota: bool,
+    pub(super) in_stream: bool,
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+    pub(super) now: Millis,
+    pub(super) banned: Vec<String>,
+    pub(super) rules: Vec<ErrorRule>,
 }
 
 /// A refusal of an API key's request at a provider with one quota per account.
-fn refused(status: u16, body: &str) -> Refusal {
+pub(super) fn refused(status: u16, body: &str) -> Refusal {
     Refusal {
         provider: "acme",
         profile: Profile::ApiKey,
@@ -53,12 +54,12 @@ fn refused(status: u16, body: &str) -> Refusal {
 }
 
 impl Refusal {
-    fn from(mut self, provider: &'static str) -> Self {
+    pub(super) fn from(mut self, provider: &'static str) -> Self {
         self.provider = provider;
         self
     }
 
-    fn of(mut self, profile: Profile) -> Self {
+    pub(super) fn of(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
@@ -73,7 +74,7 @@ impl Refusal {
         self
     }
 
-    fn error(&self) -> UpstreamError<'_> {
+    fn error<'a>(&'a self, asked: Option<&'a Asked<'a>>) -> UpstreamError<'a> {
         UpstreamError {
             answer: Answer {
                 provider: self.provider,
@@ -89,11 +90,16 @@ impl Refusal {
             daily_reset: None,
             model: Some("some-model"),
             in_stream: self.in_stream,
-            asked: None,
+            asked,
         }
     }
 
-    fn failure(&self) -> Failure {
+    pub(super) fn failure(&self) -> Failure {
+        self.failure_of(None)
+    }
+
+    /// What it means for a request that was `asked`.
+    pub(super) fn failure_of(&self, asked: Option<&Asked<'_>>) -> Failure {
         let restate = restate::built_in();
         let rules = ClassifyRules {
             hint_bounds: &BOUNDS,
@@ -101,11 +107,11 @@ impl Refusal {
             provider_rules: &self.rules,
             restate: &restate,
         };
-        classify(&self.error(), &rules, self.now)
+        classify(&self.error(asked), &rules, self.now)
     }
 }
 
 /// The usual body around a message.
-fn message(text: &str) -> String {
+pub(super) fn message(text: &str) -> String {
     serde_json::json!({"error": {"message": text}}).to_string()
 }

@@ -48,24 +48,31 @@ pub(super) fn blanked(text: &str, says: Says<'_>) -> Option<String> {
 fn announcement(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
     let after = text.get(anchor.end..)?.split('\n').next()?;
     let near = cut(after, REACH_BYTES);
+    let in_time = |c: char| c.is_ascii_digit() || ":.,-+/ tz".contains(c);
     if let Some(begins) = near.find(|c: char| c.is_ascii_digit()) {
         let time = cut(after.get(begins..)?, TIME_BYTES);
-        let in_time = |c: char| c.is_ascii_digit() || ":.,-+/ tz".contains(c);
         let ends = time.find(|c| !in_time(c)).unwrap_or(time.len());
-        let ends = time
+        let time = time
             .get(..ends)?
             .trim_end_matches(|c: char| !c.is_ascii_digit());
-        let rest = time.get(ends.len()..)?;
-        let unit = rest
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(rest.len());
-        let length = begins.saturating_add(ends.len()).saturating_add(unit);
+        let ends = begins.saturating_add(time.len());
+        let unit = after
+            .get(ends..)?
+            .find(|c: char| !c.is_ascii_alphanumeric());
+        let unit = unit.unwrap_or(after.len().saturating_sub(ends));
+        let length = ends.saturating_add(unit);
         return Some(anchor.start..anchor.end.saturating_add(length));
     }
     let before = text.get(..anchor.start)?;
     let line = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let start = before.len().saturating_sub(TIME_BYTES).max(line);
-    let start = before.ceil_char_boundary(start);
-    let begins = before.get(start..)?.find(|c: char| c.is_ascii_digit())?;
-    Some(start.saturating_add(begins)..anchor.end)
+    let near = before.get(before.ceil_char_boundary(start)..)?;
+    let number = near.rfind(|c: char| c.is_ascii_digit())?;
+    let time = near.get(..=number)?;
+    let time = time
+        .get(time.trim_end_matches(in_time).len()..)?
+        .trim_start();
+    let behind = near.len().saturating_sub(number).saturating_sub(1);
+    let length = time.len().saturating_add(behind);
+    Some(anchor.start.saturating_sub(length)..anchor.end)
 }

@@ -19,7 +19,7 @@ fn row(refusal: &Refusal) -> Option<&'static quirk::Quirk> {
         provider_rules: &[],
         restate: &[],
     };
-    let error: UpstreamError<'_> = refusal.error();
+    let error: UpstreamError<'_> = refusal.error(None);
     let document = Document::read(&error.answer);
     let facts = Facts::read(&document);
     let signs = Signs::of(&document.text);
