@@ -52,7 +52,7 @@ use facts::Facts;
 use leased::{Cleared, Leased};
 use live::Live;
 use pick::{Candidate, Pick, Picker};
-use refuse::Refusal;
+use refuse::{Refused, refused};
 use repeat::Repeats;
 use resolve::Targets;
 use trace::Trace;
@@ -99,25 +99,6 @@ pub(crate) async fn plan(request: Rc<Admitted>, mut trace: Trace) -> Served {
         Err(error) => {
             trace.refused(&error);
             Served::Refused(error)
-        }
-    }
-}
-
-/// What a request is refused with.
-struct Refused {
-    error: ClientError,
-    /// The last failed attempt.
-    last: Option<Failed>,
-    /// Which attempt's failure it tells of.
-    told: Option<usize>,
-}
-
-impl From<ClientError> for Refused {
-    fn from(error: ClientError) -> Self {
-        Self {
-            error,
-            last: None,
-            told: None,
         }
     }
 }
@@ -224,16 +205,7 @@ async fn walk(
         }
     }
     durable.settle().await;
-    let refusal = Refusal {
-        request,
-        targets,
-        last: last.as_ref(),
-        now: request.worker.now(),
-    };
-    let (error, told) = refusal.answer(trace);
-    let nobody_left = last.as_ref().is_none_or(|failed| failed.failure.fallback);
-    trace.edit(|record| record.nobody_left |= nobody_left);
-    Err(Refused { error, last, told })
+    Err(refused(request, targets, last, trace))
 }
 
 /// Where the request may go: by its lease, if it needs one, and its model.

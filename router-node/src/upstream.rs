@@ -183,15 +183,14 @@ fn is_unreadable(error: &hyper_util::client::legacy::Error) -> bool {
 fn unreadable(error: &hyper_util::client::legacy::Error) -> Option<SendError> {
     let mut source: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(cause) = source {
-        if let Some(error) = cause.downcast_ref::<hyper::Error>() {
-            if error.is_parse() {
-                let too_large = error.to_string().contains(HEAD_TOO_LARGE);
-                return Some(if too_large {
-                    SendError::HeadTooLarge
-                } else {
-                    SendError::NotHttp
-                });
-            }
+        let parsing = cause.downcast_ref::<hyper::Error>();
+        if let Some(error) = parsing.filter(|error| error.is_parse()) {
+            let too_large = error.to_string().contains(HEAD_TOO_LARGE);
+            return Some(if too_large {
+                SendError::HeadTooLarge
+            } else {
+                SendError::NotHttp
+            });
         }
         source = cause.source();
     }

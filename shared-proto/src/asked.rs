@@ -193,7 +193,6 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
                 out.push(b' ');
                 after
             }
-            [_, b'b', after @ ..] => after,
             [_, b'\\', after @ ..] => {
                 out.push(b'\\');
                 after
@@ -205,7 +204,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
                 }
                 None => escape.get(1..).unwrap_or_default(),
             },
-            [_, after @ ..] => after,
+            [_, b'b', after @ ..] | [_, after @ ..] => after,
             [] => escape,
         };
     }

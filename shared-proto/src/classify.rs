@@ -136,19 +136,10 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
         ..case
     });
     let verdict = decide::decide(&case, behind_case.as_ref());
-    let to = hint::headers::get(error.answer.headers, "location");
-    let message = match &behind {
-        Some((raw, inner, _)) if inner.message.is_some() => {
-            message::compose(status, raw, inner, to)
-        }
-        Some(_) | None => message::compose(status, &document, &facts, to),
-    };
-    let message =
-        if verdict.rule == account::EDGE_REFUSAL && message == message::unexplained(status) {
-            message::blocked(status)
-        } else {
-            message
-        };
+    let inner = behind
+        .as_ref()
+        .map(|(document, facts, _)| (*document, facts));
+    let message = message(&case, inner, verdict.rule);
     let failure = failure(&case, &verdict, announced, message);
     Failure {
         client_retry_after_ms: failure
@@ -156,6 +147,19 @@ pub fn classify(error: &UpstreamError<'_>, rules: &ClassifyRules<'_>, now: Milli
             .or_else(|| restated.as_ref()?.retry_after_ms),
         restated: restated.map(|r| (r.rule.to_owned(), r.from_status)),
         ..failure
+    }
+}
+
+/// The refusal in words, which a relay's upstream may have said.
+fn message(case: &Case<'_>, behind: Option<(&Document, &Facts)>, rule: &str) -> String {
+    let to = hint::headers::get(case.error.answer.headers, "location");
+    let told = behind.filter(|(_, facts)| facts.message.is_some());
+    let (document, facts) = told.unwrap_or((case.document, case.facts));
+    let message = message::compose(case.status, document, facts, to);
+    if rule == account::EDGE_REFUSAL && message == message::unexplained(case.status) {
+        message::blocked(case.status)
+    } else {
+        message
     }
 }
 

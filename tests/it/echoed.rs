@@ -1,5 +1,7 @@
 //! Refusals that repeat what their request said: no account answers for it.
 
+use std::fmt::Write as _;
+
 use cluster_tests::client::Answer;
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
@@ -89,10 +91,10 @@ async fn no_account_pays_for_a_role_a_prompt_or_a_header() {
         ask(&node, &asking("acme/m", role)).await.expect_status(400);
         all_are_well(&node, role).await;
         // As a client that spells it in escapes would.
-        let escaped: String = role
-            .chars()
-            .map(|c| format!("\\u{:04x}", u32::from(c)))
-            .collect();
+        let escaped = role.chars().fold(String::new(), |mut escaped, c| {
+            write!(escaped, "\\u{:04x}", u32::from(c)).unwrap();
+            escaped
+        });
         let body = asking("acme/m", "ROLE")
             .to_string()
             .replace("ROLE", &escaped);

@@ -184,10 +184,9 @@ async fn state(entry: &Entry, node: &Node, attempt: &Value, misses: &mut Misses)
     }
     let rests = !attempt["cooledUntil"].is_null();
     match scope {
-        "connection" => {}
         // A failure of the provider rests the connection that met it, and those beside it.
         "provider" if !rests => misses.push("nobody rests for the provider".to_owned()),
-        "provider" => {}
+        "connection" | "provider" => {}
         _ if status != "healthy" => misses.push(format!("{status} although charged to {scope}")),
         _ => {}
     }

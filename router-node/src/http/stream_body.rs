@@ -39,7 +39,7 @@ pub(super) struct StreamBody {
 enum State {
     /// Nobody has answered yet; the head is out.
     Waiting(Pin<Box<dyn Future<Output = Served>>>),
-    Live(Box<Live>, After, Cut),
+    Live(Box<Live>, Box<After>, Cut),
     /// The owners hear how it ended before the client does.
     Ending(Telling, Bytes),
     Done,
@@ -56,7 +56,7 @@ struct KeepAlive {
 impl State {
     fn live(live: Box<Live>, obligations: After) -> Self {
         let cut = Box::pin(obligations.cut());
-        Self::Live(live, obligations, cut)
+        Self::Live(live, Box::new(obligations), cut)
     }
 }
 

@@ -5,11 +5,12 @@ use shared_proto::asked::Asked;
 use shared_proto::emergency::is_about_money;
 use shared_proto::failure::{Blame, Terminal};
 
+use super::Admitted;
 use super::dispatch::Failed;
 use super::facts::Facts;
+use super::refuse::Refused;
 use super::resolve::{self, Targets};
 use super::trace::Trace;
-use super::{Admitted, Refused};
 
 /// The word that marks an answer from there.
 pub(super) const WARNING: &str = "emergency_fallback";

@@ -23,6 +23,44 @@ use tally::Tally;
 pub(crate) use told::in_stream;
 use told::tell;
 
+/// What a request is refused with.
+pub(super) struct Refused {
+    pub(super) error: ClientError,
+    /// The last failed attempt.
+    pub(super) last: Option<Failed>,
+    /// Which attempt's failure it tells of.
+    pub(super) told: Option<usize>,
+}
+
+impl From<ClientError> for Refused {
+    fn from(error: ClientError) -> Self {
+        Self {
+            error,
+            last: None,
+            told: None,
+        }
+    }
+}
+
+/// What the client is told when nobody is left, or nobody else may try.
+pub(super) fn refused(
+    request: &Admitted,
+    targets: &Targets,
+    last: Option<Failed>,
+    trace: &mut Trace,
+) -> Refused {
+    let refusal = Refusal {
+        request,
+        targets,
+        last: last.as_ref(),
+        now: request.worker.now(),
+    };
+    let (error, told) = refusal.answer(trace);
+    let nobody_left = last.as_ref().is_none_or(|failed| failed.failure.fallback);
+    trace.edit(|record| record.nobody_left |= nobody_left);
+    Refused { error, last, told }
+}
+
 /// Everything a refusal is made of.
 pub(crate) struct Refusal<'a> {
     pub(crate) request: &'a Admitted,

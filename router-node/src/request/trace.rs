@@ -2,6 +2,7 @@
 //! how it ended. The trace is what the log line, the metrics, the response
 //! headers and `GET /api/requests/{id}` show.
 
+mod excluded;
 mod judged;
 mod told;
 
@@ -13,15 +14,14 @@ use serde::Serialize;
 use shared_proto::clock::Millis;
 use shared_proto::failure::Reason;
 use shared_proto::id::{ApiKeyId, ConnectionId, ProviderId};
-use shared_proto::pick::ExclusionReason;
 use shared_proto::protocol::Protocol;
 use shared_proto::rotation::Gated;
 use tokio::time::Instant;
 
-use super::resolve::Target;
 use super::siblings::Shared;
 use crate::http::reply::ClientError;
 use crate::observe::{Observer, RequestSpan};
+pub(crate) use excluded::Excluded;
 pub(crate) use judged::Judged;
 pub(crate) use told::{Tokens, Told};
 
@@ -78,39 +78,6 @@ pub(crate) struct WallStep {
     pub(crate) waited_ms: u64,
 }
 
-/// A candidate that was not tried.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Excluded {
-    pub(crate) provider: ProviderId,
-    /// Absent when it is about the provider as a whole.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) connection: Option<ConnectionId>,
-    pub(crate) model: Arc<str>,
-    pub(crate) reason: ExclusionReason,
-    /// When it ends, RFC 3339, for those that end by themselves.
-    #[serde(serialize_with = "rfc3339", skip_serializing_if = "Option::is_none")]
-    pub(crate) until: Option<Millis>,
-    /// More on what is not a timer, such as `expired` or `protocol_not_offered`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) detail: Option<&'static str>,
-}
-
-impl Excluded {
-    /// A target that can't serve this request, whatever its state.
-    pub(super) fn unavailable(target: &Target, detail: &'static str) -> Self {
-        let connection = target.connection.as_ref();
-        Self {
-            provider: target.provider.provider.id.clone(),
-            connection: connection.map(|slot| slot.connection.id.clone()),
-            model: Arc::clone(&target.model),
-            reason: ExclusionReason::Unavailable,
-            until: None,
-            detail: Some(detail),
-        }
-    }
-}
-
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde passes the field by reference"
@@ -120,11 +87,6 @@ pub(super) fn rfc3339_of<S: serde::Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     at.to_rfc3339().serialize(serializer)
-}
-
-#[expect(clippy::ref_option, reason = "serde passes the field by reference")]
-fn rfc3339<S: serde::Serializer>(until: &Option<Millis>, serializer: S) -> Result<S::Ok, S::Error> {
-    until.map(Millis::to_rfc3339).serialize(serializer)
 }
 
 /// How the request ended.

@@ -1,10 +1,12 @@
 //! Tells the owners what an attempt showed.
 
+mod probe;
+
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use shared_proto::breaker::{BreakerEvent, BreakerOutcome, FailureKind, counts};
+use shared_proto::breaker::{BreakerEvent, FailureKind, counts};
 use shared_proto::clock::Millis;
 use shared_proto::egress::Exit;
 use shared_proto::failure::{Blame, Cooldown, Failure, Terminal};
@@ -13,7 +15,8 @@ use shared_proto::health::{HealthEvent, Outcome};
 use shared_proto::lockout::{self, LockoutEvent};
 use shared_proto::rotation::RotationClass;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+
+pub(crate) use probe::{Claim, claim_probe};
 
 use super::pick::Candidate;
 use crate::actor::owner::{Report, report};
@@ -241,12 +244,12 @@ impl Events {
             return Written::default();
         };
         let health = health.unwrap_or_default();
-        let outcomes = health.iter().map(|reported| reported.outcome);
+        let mut outcomes = health.iter().map(|reported| reported.outcome);
         let ends =
             |outcome: &Outcome| matches!(outcome, Outcome::Cooled { .. } | Outcome::Terminal(_));
         let written = written(
             candidate,
-            outcomes.filter(ends).last(),
+            outcomes.rfind(ends),
             lockout.as_ref().map(|reported| reported.outcome),
         );
         for reported in health {
@@ -354,68 +357,5 @@ fn gate_succeeded(candidate: &Candidate, began: Millis) -> Option<GateEvent> {
 pub(crate) fn tell_breaker(candidate: &Candidate, event: Option<BreakerEvent>) {
     if let (Some(owner), Some(event)) = (candidate.provider.breaker.owner(), event) {
         owner.do_send(Report(event));
-    }
-}
-
-/// Claims the provider's probe. The generation, or `None` when somebody else
-/// has it. The claim counts once the store has it, so that one request in the
-/// whole cluster probes; where the store does not answer within
-/// [`OWNER_DEADLINE`], the claim on this node does.
-pub(crate) async fn claim_probe(candidate: &Candidate) -> Option<u64> {
-    let owner = candidate.provider.breaker.owner()?;
-    let deadline = crate::timer::after(Instant::now(), OWNER_DEADLINE);
-    let claiming = owner.send(Report(BreakerEvent::ClaimProbe));
-    let reported = timeout_at(deadline, claiming).await.ok()?.ok()?;
-    let generation = claimed(reported.outcome)?;
-    let claim = Claim::of(candidate, Some(generation));
-    let granted = match reported.durable {
-        // The store is known to be away.
-        None => Some(generation),
-        Some(durable) => match timeout_at(deadline, durable).await {
-            Ok(Ok(outcome)) => claimed(outcome),
-            // It does not answer, or nothing can be promised.
-            Ok(Err(_)) | Err(_) => Some(generation),
-        },
-    };
-    claim.used();
-    granted
-}
-
-fn claimed(outcome: BreakerOutcome) -> Option<u64> {
-    if let BreakerOutcome::Claimed { generation, .. } = outcome {
-        Some(generation)
-    } else {
-        None
-    }
-}
-
-/// A claim that no attempt has yet. Dropped meanwhile, because the client went
-/// away, it is given back.
-pub(crate) struct Claim<'a> {
-    candidate: &'a Candidate,
-    unused: Option<u64>,
-}
-
-impl<'a> Claim<'a> {
-    /// The claim of `probe`, if there is one.
-    pub(crate) const fn of(candidate: &'a Candidate, probe: Option<u64>) -> Self {
-        Self {
-            candidate,
-            unused: probe,
-        }
-    }
-
-    /// An attempt has it.
-    pub(crate) fn used(mut self) {
-        self.unused = None;
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let release = self
-            .unused
-            .map(|generation| BreakerEvent::ReleaseProbe { generation });
-        tell_breaker(self.candidate, release);
     }
 }

@@ -368,7 +368,7 @@ fn unexplained(case: &Case<'_>) -> bool {
 fn of_address(told: &str) -> bool {
     const LISTS: [&str; 3] = ["address", "allow", "whitelist"];
     let named = |list: &&str| pattern::word_near(told, "ip", list, ADDRESS_GAP);
-    LISTS.iter().any(|list| named(list))
+    LISTS.iter().any(named)
 }
 
 /// A right that is missing, of which nobody says that it was taken away.

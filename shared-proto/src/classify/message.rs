@@ -251,25 +251,22 @@ impl Clean {
         // `name=value`, `name: value`, `"name": "value"`, `a=b&name=value`
         let follows = next == Next::Separator && word.starts_with(['=', ':']);
         let at = if follows { Some(0) } else { secret_named(word) };
-        match at {
-            Some(at) => {
-                let (name, rest) = word.split_at_checked(at).unwrap_or((word, ""));
-                let value = rest.trim_start_matches(['=', ':']);
-                let separator = rest.strip_suffix(value).unwrap_or(rest);
-                self.push_plain(name, separator);
-                if value.is_empty() {
-                    let certain = separator.contains('=') || follows;
-                    self.next = Next::Secret { certain };
-                } else {
-                    self.text.push_str(HIDDEN);
-                }
+        let Some(at) = at else {
+            self.push_plain(core, tail);
+            if tail.is_empty() && is_secret_name(core) {
+                self.next = Next::Separator;
             }
-            None => {
-                self.push_plain(core, tail);
-                if tail.is_empty() && is_secret_name(core) {
-                    self.next = Next::Separator;
-                }
-            }
+            return;
+        };
+        let (name, rest) = word.split_at_checked(at).unwrap_or((word, ""));
+        let value = rest.trim_start_matches(['=', ':']);
+        let separator = rest.strip_suffix(value).unwrap_or(rest);
+        self.push_plain(name, separator);
+        if value.is_empty() {
+            let certain = separator.contains('=') || follows;
+            self.next = Next::Secret { certain };
+        } else {
+            self.text.push_str(HIDDEN);
         }
     }
 

@@ -59,7 +59,7 @@ fn announcement(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
         let unit = after
             .get(ends..)?
             .find(|c: char| !c.is_ascii_alphanumeric());
-        let unit = unit.unwrap_or(after.len().saturating_sub(ends));
+        let unit = unit.unwrap_or_else(|| after.len().saturating_sub(ends));
         let length = ends.saturating_add(unit);
         return Some(anchor.start..anchor.end.saturating_add(length));
     }

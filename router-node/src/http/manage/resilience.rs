@@ -164,25 +164,26 @@ enum Scope {
     Cooldowns,
 }
 
-/// `POST /api/resilience/reset`.
-pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
+/// What a body asks for; the error is that it can't be read, or that nobody is called so.
+fn wanted(manager: &Manager, body: &[u8]) -> Result<ResetBody, ClientError> {
     let wanted = if body.iter().all(u8::is_ascii_whitespace) {
         ResetBody::default()
     } else {
-        match serde_json::from_slice(&body) {
-            Ok(wanted) => wanted,
-            Err(error) => {
-                return manager.error(&ClientError::bad_request(
-                    "invalid_body",
-                    None,
-                    format!("the body is {{scope?, provider?, connection?}}: {error}"),
-                ));
-            }
-        }
+        serde_json::from_slice(body).map_err(|error| {
+            let message = format!("the body is {{scope?, provider?, connection?}}: {error}");
+            ClientError::bad_request("invalid_body", None, message)
+        })?
     };
-    if let Err(error) = known(&manager, &wanted) {
-        return manager.error(&error);
-    }
+    known(manager, &wanted)?;
+    Ok(wanted)
+}
+
+/// `POST /api/resilience/reset`.
+pub(super) async fn reset(manager: Manager, body: web::Bytes) -> HttpResponse {
+    let wanted = match wanted(&manager, &body) {
+        Ok(wanted) => wanted,
+        Err(error) => return manager.error(&error),
+    };
     if let Err(error) = manager.writable().await {
         return manager.error(&error);
     }

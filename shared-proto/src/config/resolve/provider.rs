@@ -1,33 +1,18 @@
 //! `providers:` on top of the catalogue.
 
+mod headers;
+
 use std::collections::{BTreeMap, HashMap};
 
 use crate::catalogue;
 use crate::failure::Profile;
 use crate::id::ProviderId;
 
+use self::headers::headers;
 use super::super::file::{self, Auth, AuthHeader, ProfileName, ProtocolName};
-use super::super::problem::{Path, shorten};
+use super::super::problem::Path;
 use super::super::{AuthKind, AuthStyle, Endpoints, Provider, Reading, Timeouts, nature};
 use super::{Context, PROVIDER_NAME, check_name, quota, rules, token_endpoint, url};
-
-/// Headers that the router itself sets, or must not pass on.
-const OWN_HEADERS: [&str; 14] = [
-    "authorization",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
-    "cookie",
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "keep-alive",
-    "upgrade",
-    "te",
-    "trailer",
-];
 
 /// What is known of a provider before its flags.
 pub(crate) struct Parts<'a> {
@@ -260,38 +245,6 @@ pub(super) fn check_models(models: &[String], path: &Path, context: &mut Context
         };
         context.report.problem(&path.index(at), fault);
     }
-}
-
-fn headers(
-    file: &file::Provider,
-    base: Option<&Provider>,
-    path: &Path,
-    context: &mut Context<'_, '_>,
-) -> Vec<(String, String)> {
-    let path = path.key("defaultHeaders");
-    let mut all: BTreeMap<String, String> = base
-        .map_or(&[][..], |base| &base.default_headers)
-        .iter()
-        .cloned()
-        .collect();
-    for (name, value) in file.default_headers.iter().flatten() {
-        let lower = name.to_ascii_lowercase();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        let fault = if name.is_empty() || !name.chars().all(plain) {
-            Some(format!("`{}` is not the name of a header", shorten(name)))
-        } else if OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("x-omniroute-") {
-            Some("the router sets this header itself".to_owned())
-        } else if !value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
-            Some("a header's value is printable ASCII".to_owned())
-        } else {
-            None
-        };
-        if let Some(fault) = fault {
-            context.report.problem(&path.key(name), fault);
-        }
-        all.insert(lower, value.clone());
-    }
-    all.into_iter().collect()
 }
 
 fn with_timeouts(start: Timeouts, given: &file::Timeouts) -> Timeouts {
