@@ -22,8 +22,10 @@ pub(super) fn blanked(text: &str, says: Says<'_>) -> Option<String> {
         let places = memmem::find_iter(text.as_bytes(), anchor.as_bytes());
         for at in places.take(MATCHES_MAX) {
             let anchor = at..at.saturating_add(anchor.len());
-            let written = announcement(text, &anchor);
-            if written.is_some_and(|span| text.get(span).is_some_and(says)) {
+            let is_written = |span: Range<usize>| text.get(span).is_some_and(says);
+            if following(text, &anchor).is_some_and(is_written)
+                || preceding(text, &anchor).is_some_and(is_written)
+            {
                 blanks.push(anchor);
             }
         }
@@ -44,25 +46,31 @@ pub(super) fn blanked(text: &str, says: Says<'_>) -> Option<String> {
     Some(out)
 }
 
-/// The anchor and its time, which follows it, or stands before it as in Chinese.
-fn announcement(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
+fn in_time(c: char) -> bool {
+    c.is_ascii_digit() || ":.,-+/ tz".contains(c)
+}
+
+/// The anchor and the time that follows it.
+fn following(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
     let after = text.get(anchor.end..)?.split('\n').next()?;
     let near = cut(after, REACH_BYTES);
-    let in_time = |c: char| c.is_ascii_digit() || ":.,-+/ tz".contains(c);
-    if let Some(begins) = near.find(|c: char| c.is_ascii_digit()) {
-        let time = cut(after.get(begins..)?, TIME_BYTES);
-        let ends = time.find(|c| !in_time(c)).unwrap_or(time.len());
-        let time = time
-            .get(..ends)?
-            .trim_end_matches(|c: char| !c.is_ascii_digit());
-        let ends = begins.saturating_add(time.len());
-        let unit = after
-            .get(ends..)?
-            .find(|c: char| !c.is_ascii_alphanumeric());
-        let unit = unit.unwrap_or_else(|| after.len().saturating_sub(ends));
-        let length = ends.saturating_add(unit);
-        return Some(anchor.start..anchor.end.saturating_add(length));
-    }
+    let begins = near.find(|c: char| c.is_ascii_digit())?;
+    let time = cut(after.get(begins..)?, TIME_BYTES);
+    let ends = time.find(|c| !in_time(c)).unwrap_or(time.len());
+    let time = time
+        .get(..ends)?
+        .trim_end_matches(|c: char| !c.is_ascii_digit());
+    let ends = begins.saturating_add(time.len());
+    let unit = after
+        .get(ends..)?
+        .find(|c: char| !c.is_ascii_alphanumeric());
+    let unit = unit.unwrap_or_else(|| after.len().saturating_sub(ends));
+    let length = ends.saturating_add(unit);
+    Some(anchor.start..anchor.end.saturating_add(length))
+}
+
+/// The anchor and the time before it, as in Chinese.
+fn preceding(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
     let before = text.get(..anchor.start)?;
     let line = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let start = before.len().saturating_sub(TIME_BYTES).max(line);

@@ -120,7 +120,6 @@ fn one_refusal_without_a_reason_is_no_ban() {
         r#"{"error":{"type":"permission_error","message":"403 Forbidden"}}"#.to_owned(),
         message("You don't have permission to access this resource"),
         message("Access from IP 192.0.2.7 is not on the allow list"),
-        message("Your IP address is not allowed"),
         message("Your account does not have access to this feature"),
     ];
     for body in bare {

@@ -215,19 +215,20 @@ fn an_operators_time_holds_whatever_is_announced() {
     assert_eq!(told(None), Cooldown::Ladder);
 }
 
+/// What a provider's row says gives way to what is final; an operator's rule is
+/// the remedy for what is wrongly taken for final.
 #[test]
-fn per_22_what_is_final_is_never_a_rules() {
-    let got = refused(429, "your account has been suspended: burst")
-        .ruled(rule(429, "burst", RuleScope::Connection, Some(1)))
-        .failure();
-    assert_eq!(
-        (got.terminal, got.rule.as_str()),
-        (Some(Terminal::Banned), "ban-text")
-    );
+fn per_22_what_is_final_is_never_a_rows() {
     let got = refused(429, &message("额度不足. account has been disabled"))
         .from("agentrouter")
         .failure();
     assert_eq!(got.terminal, Some(Terminal::Banned));
+    let suspended = refused(429, "your account has been suspended: burst");
+    assert_eq!(suspended.failure().terminal, Some(Terminal::Banned));
+    let got = suspended
+        .ruled(rule(429, "burst", RuleScope::Connection, Some(1)))
+        .failure();
+    assert_eq!((got.terminal, got.rule.as_str()), (None, "operator-rule-1"));
 }
 
 /// Rows see the code and type of providers whose text is closed to them.
