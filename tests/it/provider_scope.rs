@@ -126,7 +126,7 @@ async fn a_refused_region_is_left_for_a_day() {
     }
 }
 
-fn rule(scope: &str, more: Value) -> Value {
+fn rule(scope: &str, more: &Value) -> Value {
     let mut rule = json!({"status": 500, "match": "whole house", "scope": scope});
     rule.as_object_mut()
         .unwrap()
@@ -148,7 +148,7 @@ async fn an_operator_s_provider_is_all_its_connections() {
         json!({"priority": 9, "baseUrl": there.url()}),
     );
     let time = json!({"cooldownMs": 33_000});
-    let node = Node::start(&ruled(config, rule("provider", time))).await;
+    let node = Node::start(&ruled(config, rule("provider", &time))).await;
     let refusal = Reply::error(500, "the whole house is down").header("retry-after", "900");
     here.script_all([refusal]);
     let first = ask(&node, "acme/m").await;
@@ -172,7 +172,7 @@ async fn an_operator_s_time_holds_for_every_scope() {
     for scope in ["model", "connection", "provider"] {
         let upstream = Upstream::start().await;
         let time = json!({"cooldownMs": 20_000});
-        let config = ruled(config(&upstream, &["a"]), rule(scope, time));
+        let config = ruled(config(&upstream, &["a"]), rule(scope, &time));
         let node = Node::start(&config).await;
         let refusal = Reply::error(500, "the whole house is down").header("retry-after", "50");
         upstream.script("a", [refusal]);

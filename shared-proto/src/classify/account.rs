@@ -308,8 +308,8 @@ fn unexplained(case: &Case<'_>) -> bool {
 
 fn of_address(told: &str) -> bool {
     const LISTS: [&str; 3] = ["address", "allow", "whitelist"];
-    let named = |list: &&str| pattern::word_near(told, "ip", list, ADDRESS_GAP);
-    LISTS.iter().any(|list| named(list))
+    let mut lists = LISTS.iter();
+    lists.any(|list| pattern::word_near(told, "ip", list, ADDRESS_GAP))
 }
 
 /// A right that is missing, of which nobody says that it was taken away.
