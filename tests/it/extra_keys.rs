@@ -114,7 +114,7 @@ async fn when_no_key_is_left_the_connection_is_out_of_use() {
         let row = node.connection("a").await;
         assert_eq!(row["testStatus"], "expired", "the last refusal's: {row}");
         assert_eq!(row["keys"], json!({"total": 3, "usable": 0}), "{row}");
-        assert_eq!(ask(&node).await.status, 503);
+        assert_eq!(ask(&node).await.status, 404);
         assert_eq!(upstream.requests().len(), 3, "nobody is asked any more");
         node.kill_9().await;
         node = node.start_again().await;

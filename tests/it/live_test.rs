@@ -147,7 +147,7 @@ async fn a_wrong_key_expires_and_a_right_one_brings_it_back() {
     let message = answer["message"].as_str().unwrap();
     assert!(!message.contains("key-a"), "{message}");
     assert_eq!(node.connection("a").await["testStatus"], "expired");
-    assert_eq!(ask(&node).await, 503);
+    assert_eq!(ask(&node).await, 404);
     assert_eq!(upstream.count("a"), 1);
 
     upstream.script("a", [Dialect::Chat.ok("pong")]);

@@ -182,13 +182,13 @@ async fn state(entry: &Entry, node: &Node, attempt: &Value, misses: &mut Misses)
     if terminal != (status == "terminal") {
         misses.push(format!("{status}, terminal: {terminal}"));
     }
-    let rests = !attempt["cooledUntil"].is_null();
-    match scope {
-        // A failure of the provider rests the connection that met it, and those beside it.
-        "provider" if !rests => misses.push("nobody rests for the provider".to_owned()),
-        "connection" | "provider" => {}
-        _ if status != "healthy" => misses.push(format!("{status} although charged to {scope}")),
-        _ => {}
+    // A failure of the provider rests the connection that met it, and those beside it.
+    if scope == "provider" && attempt["cooledUntil"].is_null() {
+        misses.push("nobody rests for the provider".to_owned());
+    }
+    let may_rest = matches!(scope, "connection" | "provider");
+    if !may_rest && status != "healthy" {
+        misses.push(format!("{status} although charged to {scope}"));
     }
     let locks = connection["lockouts"].as_array().map_or(0, Vec::len);
     if scope != "model" && locks > 0 {

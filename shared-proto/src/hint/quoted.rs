@@ -69,8 +69,12 @@ fn following(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
     Some(anchor.start..anchor.end.saturating_add(length))
 }
 
-/// The anchor and the time before it, as in Chinese.
+/// The anchor and the time before it, as in Chinese: `5 seconds, try again in 20s`
+/// announces what follows.
 fn preceding(text: &str, anchor: &Range<usize>) -> Option<Range<usize>> {
+    if text.get(anchor.clone())?.is_ascii() {
+        return None;
+    }
     let before = text.get(..anchor.start)?;
     let line = before.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let start = before.len().saturating_sub(TIME_BYTES).max(line);

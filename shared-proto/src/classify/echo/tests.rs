@@ -209,6 +209,16 @@ fn signals_markers_and_times_need_the_upstreams_own_words() {
     assert!(relay.failure().restated.is_some());
     assert!(read(&relay, &request("额度不足")).restated.is_none());
 
+    let text = "Waited 5 times, try again in 20s";
+    let got = read(
+        &refused(429, &message(text)),
+        &request("5 times, try again"),
+    );
+    assert_eq!(
+        got.hint.map(|hint| hint.wait_ms),
+        Some(20_000),
+        "its own time"
+    );
     let text = "Rate limited. Unknown role 'try again in 20 days', try again in 5s";
     let got = read(
         &refused(429, &message(text)),
