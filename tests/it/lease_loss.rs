@@ -8,7 +8,9 @@ use cluster_tests::client::{Answer, Streaming};
 use cluster_tests::cluster::Cluster;
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
-use cluster_tests::lease::{KEY, Owner, RIVAL, generation, listed, managed, moment, now, setting};
+use cluster_tests::lease::{
+    KEY, Owner, RIVAL, generation, listed_as, managed, moment, now, setting,
+};
 use cluster_tests::reply::Gate;
 use cluster_tests::upstream::{Seen, Upstream};
 use cluster_tests::wait::{SOON, eventually, within};
@@ -162,7 +164,7 @@ async fn by_revocation() {
     let owner = Owner::new("alice", KEY);
     let held = owner.hold(&cluster.nodes[0], MODEL).await;
     let running = run_everywhere(&cluster, &owner, Dialect::Chat, held).await;
-    let leases = listed(&cluster.nodes[1]).await;
+    let leases = listed_as(&cluster.nodes[1], 1).await;
     let path = format!("/api/leases/{}", leases[0]["id"].as_str().unwrap());
     let revoked = cluster.nodes[1].admin_call("DELETE", &path).send().await;
     assert!(matches!(revoked.status, 200 | 204), "{}", revoked.text());

@@ -8,7 +8,7 @@ use cluster_tests::client::Answer;
 use cluster_tests::cluster::Cluster;
 use cluster_tests::config::Config;
 use cluster_tests::dialect::Dialect;
-use cluster_tests::lease::{KEY, Owner, RIVAL, connection_of, generation, listed, managed};
+use cluster_tests::lease::{KEY, Owner, RIVAL, connection_of, generation, listed_as, managed};
 use cluster_tests::upstream::{Seen, Upstream};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn every_connection_finds_one_owner_on_three_nodes() {
     let answers = all_acquire(&cluster, &owners).await;
     assert_eq!(winners(&answers).len(), 4);
     for node in &cluster.nodes {
-        let leases = listed(node).await;
+        let leases = listed_as(node, 4).await;
         let mut held: Vec<&str> = leases.iter().map(connection_of).collect();
         held.sort_unstable();
         assert_eq!(held, ["chat-a", "chat-b", "chat-c", "chat-d"]);
@@ -90,12 +90,12 @@ async fn one_owner_on_all_nodes_has_one_lease() {
             })
             .collect();
         assert!(told.iter().all(|one| *one == told[0]), "{told:?}");
-        assert_eq!(listed(&cluster.nodes[1]).await.len(), 1);
+        listed_as(&cluster.nodes[1], 1).await;
         owner
             .release(&cluster.nodes[2], told[0])
             .await
             .expect_status(200);
-        assert_eq!(listed(&cluster.nodes[0]).await.len(), 0);
+        listed_as(&cluster.nodes[0], 0).await;
     }
 }
 
@@ -146,7 +146,7 @@ async fn a_renewal_never_revives_what_was_released() {
         }
         let late = owner.renew(&cluster.nodes[0], held).await;
         assert_eq!(late.status, 409, "{}", late.text());
-        assert_eq!(listed(&cluster.nodes[0]).await.len(), 0);
+        listed_as(&cluster.nodes[0], 0).await;
     }
 }
 

@@ -135,13 +135,16 @@ async fn a_cooldown_moves_the_pin_for_good() {
     let first = used(&cluster.nodes[0], "s").await;
     cluster
         .upstream
-        .script(&first, [Reply::limited(1), Dialect::Chat.ok("pong")]);
+        .script(&first, [Reply::limited(3), Dialect::Chat.ok("pong")]);
     let moved = used(&cluster.nodes[1], "s").await;
     assert_ne!(moved, first);
+    // The other node hears of it a moment later.
+    let other = &cluster.nodes[0];
+    other.connection_becomes(&first, "cooling_down").await;
     for node in &cluster.nodes {
         assert_eq!(used(node, "s").await, moved);
     }
-    cluster.nodes[0].connection_becomes(&first, "healthy").await;
+    other.connection_becomes(&first, "healthy").await;
     for node in &cluster.nodes {
         assert_eq!(used(node, "s").await, moved, "it went back");
     }

@@ -115,8 +115,9 @@ async fn a_refused_region_is_left_for_a_day() {
         json!({"priority": 9, "baseUrl": there.url()}),
     );
     let node = Node::start(&config).await;
-    let refusal = "Country, region, or territory not supported";
-    here.script_all([Reply::error(403, refusal)]);
+    let refusal = json!({"error": {"code": "unsupported_country_region_territory",
+        "message": "Country, region, or territory not supported"}});
+    here.script_all([Reply::json(403, &refusal)]);
     there.script_all([Dialect::Chat.ok("pong")]);
     ask(&node, "acme/m").await.expect_status(200);
     assert_eq!(here.order(), ["a"]);

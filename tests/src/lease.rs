@@ -160,6 +160,16 @@ pub async fn listed(node: &Node) -> Vec<Value> {
         .clone()
 }
 
+/// The same as soon as there are so many: a node hears of what was done on
+/// another one a moment later.
+pub async fn listed_as(node: &Node, many: usize) -> Vec<Value> {
+    crate::wait::eventually(&format!("{many} leases are listed"), || async {
+        let leases = listed(node).await;
+        (leases.len() == many).then_some(leases)
+    })
+    .await
+}
+
 /// The connection that one of [`listed`] names.
 pub fn connection_of(lease: &Value) -> &str {
     let named = ["connectionId", "connection"];

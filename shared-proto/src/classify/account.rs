@@ -84,14 +84,26 @@ pub(super) fn edge(case: &Case<'_>) -> Option<Verdict> {
     (kept_out || is("error code: 10")).then_some(verdict)
 }
 
-/// Our address is in a region that the provider does not serve.
+/// Our address is in a region that the provider does not serve. A 400 may be about a
+/// place that the request names, so there a code has to say it; and a sentence alone
+/// rests nobody for a day.
 pub(super) fn region(case: &Case<'_>) -> Option<Verdict> {
-    let here = matches!(case.status, 400 | 403 | 451)
-        && (case.says(families::GEO) || case.facts.is_any(families::GEO_WORDS));
+    let told = || case.says(families::GEO);
+    let coded = case.facts.is_any(families::GEO_WORDS)
+        || case.facts.is_any(&["failed_precondition"]) && told();
+    let here = match case.status {
+        400 => coded,
+        403 | 451 => coded || told(),
+        _ => false,
+    };
+    let verdict = Verdict::new("region-refused", Reason::Unknown, Blame::Provider)
+        .typed(ErrorType::GeoBlocked);
     here.then(|| {
-        Verdict::new("region-refused", Reason::Unknown, Blame::Provider)
-            .typed(ErrorType::GeoBlocked)
-            .for_ms(REGION_MS)
+        if coded {
+            verdict.for_ms(REGION_MS)
+        } else {
+            verdict
+        }
     })
 }
 

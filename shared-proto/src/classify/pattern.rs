@@ -87,6 +87,7 @@ impl Pat {
 #[derive(Debug, Default)]
 pub(super) struct Signs<'t> {
     text: &'t str,
+    /// In order.
     found: Vec<&'static str>,
     /// The bits of what was found.
     bits: u64,
@@ -158,7 +159,8 @@ impl<'t> Signs<'t> {
     }
 
     fn fits(&self, pattern: Pat) -> bool {
-        let found = |part: &&str| self.bits & bit(part) != 0 && self.found.contains(part);
+        let found =
+            |part: &&str| self.bits & bit(part) != 0 && self.found.binary_search(part).is_ok();
         pattern.parts().iter().all(found) && matches(self.text, pattern)
     }
 }

@@ -65,6 +65,7 @@ impl Default for Settings {
             provider_error_rules: BTreeMap::new(),
             restate_rules: restate::built_in(),
             auto_disable_banned_accounts: false,
+            auto_disable_all_accounts: true,
             max_attempts: 30,
             leases: LeaseRules::default(),
             session_affinity_ttl_ms: 0,

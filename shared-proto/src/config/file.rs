@@ -27,8 +27,8 @@ pub(crate) use gates::{ExpiredRetry, ProviderCooldown};
 pub(crate) use quota::{Percent, QuotaPreflight};
 pub(crate) use rules::{ErrorRule, Marker, ModelLockout, RestatementRule, Status};
 pub(crate) use settings::{
-    ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings, Signal, Switch,
-    WaitForCooldown,
+    BannedScope, ConnectionCooldown, HintBounds, Leases, Profiles, ProviderBreaker, Settings,
+    Signal, Switch, WaitForCooldown,
 };
 pub(crate) use specific::{ProviderSpecific, RotationOverrides};
 pub(crate) use words::{

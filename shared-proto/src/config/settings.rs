@@ -36,6 +36,8 @@ pub struct Settings {
     pub restate_rules: Vec<RestateRule>,
     /// Whether a ban also switches the connection off.
     pub auto_disable_banned_accounts: bool,
+    /// Whether that goes for accounts with an API key, too, and not for subscriptions only.
+    pub auto_disable_all_accounts: bool,
     /// Attempts of one request over all targets.
     pub max_attempts: u32,
     /// How session leases last, end and are handed over.

@@ -38,7 +38,8 @@ impl HealthRules {
             cap_ms: settings.max_cooldown_ms,
             use_hints: cooldown.use_upstream_retry_hints,
             disable_cooling: connection.disable_cooling,
-            auto_disable_banned: settings.auto_disable_banned_accounts,
+            auto_disable_banned: settings.auto_disable_banned_accounts
+                && (settings.auto_disable_all_accounts || profile == Profile::Oauth),
             credential: None,
             rotation: RotationRules::of_connection(settings, connection),
         }

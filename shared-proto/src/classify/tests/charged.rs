@@ -82,7 +82,10 @@ fn a_feature_of_the_request_locks_nobody_out() {
 #[test]
 fn the_way_to_the_provider_rests() {
     let page = "<!DOCTYPE html><title>Just a moment...</title>";
-    let region = message("Country, region, or territory not supported");
+    let sentence = message("Country, region, or territory not supported");
+    let coded = r#"{"error":{"code":"unsupported_country_region_territory","message":"no"}}"#;
+    let google = r#"{"error":{"code":400,"message":"User location is not supported for the API use.","status":"FAILED_PRECONDITION"}}"#;
+    let for_a_day = |refusal| (refusal, Blame::Provider, Cooldown::Fixed(86_400_000));
     let ladder = |refusal| (refusal, Blame::Provider, Cooldown::Ladder);
     let mut table = vec![
         ladder(refused(403, page)),
@@ -95,16 +98,17 @@ fn the_way_to_the_provider_rests() {
             Blame::Provider,
             Cooldown::None,
         ),
-        (
-            refused(403, &region),
-            Blame::Provider,
-            Cooldown::Fixed(86_400_000),
-        ),
+        ladder(refused(403, &sentence)),
+        for_a_day(refused(403, coded)),
+        for_a_day(refused(400, google)),
     ];
     for status in [520, 521, 522, 523, 525, 526, 527, 530] {
         table.push(ladder(refused(status, page)));
     }
     check(table);
+    // It may be a place that the request names.
+    let place = message("Parameter 'x': this location is not supported");
+    assert_eq!(refused(400, &place).failure().blame, Blame::Request);
 }
 
 #[test]

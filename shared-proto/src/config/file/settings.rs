@@ -31,7 +31,6 @@ pub(crate) struct Settings {
     #[schemars(range(min = 1, max = 100))]
     pub(crate) max_attempts: Option<u64>,
     /// Which accounts a ban may switch off. Default all.
-    #[schemars(extend("x-notYet" = ["all"]))]
     pub(crate) auto_disable_banned_scope: Option<BannedScope>,
     /// Whether what probe traffic meets counts as what requests meet: then its limits rest the
     /// connection or lock the model by the ladder, and an automatic retry may end a connection's use.

@@ -52,6 +52,10 @@ pub(in super::super) fn resolve(given: file::Settings, context: &mut Context<'_,
         auto_disable_banned_accounts: given
             .auto_disable_banned_accounts
             .unwrap_or(built_in.auto_disable_banned_accounts),
+        auto_disable_all_accounts: !matches!(
+            given.auto_disable_banned_scope,
+            Some(file::BannedScope::Subscription)
+        ),
         max_attempts: given.max_attempts.map_or(built_in.max_attempts, small),
         leases: leases(&given.leases.unwrap_or_default(), built_in.leases),
         session_affinity_ttl_ms: affinity.unwrap_or(built_in.session_affinity_ttl_ms),

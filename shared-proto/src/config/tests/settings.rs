@@ -2,6 +2,8 @@
 
 use super::super::{ModelLockout, ProviderBreaker, Settings, shape};
 use super::{Surroundings, bad, good, load_text};
+use crate::failure::Profile;
+use crate::health::HealthRules;
 
 fn settings(text: &str) -> Settings {
     good(&format!("settings: {text}")).config.settings
@@ -352,4 +354,26 @@ fn operators_restate_before_the_built_in_rules() {
         (429, Some(5000), "operator-acme-0")
     );
     assert!(crate::restate::restate(&rules, "acme", 403, "busy model", None).is_none());
+}
+
+#[test]
+fn a_ban_may_switch_off_subscriptions_only() {
+    let connection = "{id: a, provider: openai, apiKey: k}";
+    let disables = |given: &str, profile| {
+        let text = format!("settings: {{{given}}}\nconnections: [{connection}]");
+        let loaded = good(&text);
+        assert!(loaded.warnings.is_empty(), "{given}");
+        let config = loaded.config;
+        HealthRules::new(&config.settings, profile, &config.connections[0]).auto_disable_banned
+    };
+    let on = "autoDisableBannedAccounts: true";
+    let some = "autoDisableBannedAccounts: true, autoDisableBannedScope: subscription";
+    for (given, key, subscription) in [
+        ("autoDisableBannedScope: all", false, false),
+        (on, true, true),
+        (some, false, true),
+    ] {
+        assert_eq!(disables(given, Profile::ApiKey), key, "{given}");
+        assert_eq!(disables(given, Profile::Oauth), subscription, "{given}");
+    }
 }
