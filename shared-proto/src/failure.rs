@@ -236,14 +236,6 @@ pub struct ResetHint {
     pub field: String,
 }
 
-impl ResetHint {
-    /// Whether it is no word of the refusal, and so not an announcement that an
-    /// operator may switch off.
-    pub fn is_known_otherwise(&self) -> bool {
-        self.source == HintSource::QuotaWindow
-    }
-}
-
 /// How long a failed connection rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -290,4 +282,17 @@ pub struct Failure {
     pub upstream_code: Option<String>,
     /// What happened in words, free of keys and ids, at most 300 characters.
     pub message: String,
+}
+
+impl Failure {
+    /// The time to wait that counts, if there is one. `use_hints` is whether the
+    /// operator heeds announcements; a window of the quota that was known before is
+    /// no word of the refusal, and counts either way.
+    pub fn heeded_hint(&self, use_hints: bool) -> Option<&ResetHint> {
+        let heeded = |hint: &&ResetHint| use_hints || hint.source == HintSource::QuotaWindow;
+        self.hint
+            .as_ref()
+            .filter(heeded)
+            .filter(|hint| hint.wait_ms > 0)
+    }
 }

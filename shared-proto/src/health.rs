@@ -210,9 +210,7 @@ impl ConnectionHealth {
             Cooldown::Fixed(ms) => self.cooled(started_at, failure, now, (ms, self.level(now))),
             Cooldown::Streak => self.refused(started_at, failure, now, rules),
             Cooldown::Ladder => {
-                let usable = |hint: &&ResetHint| rules.use_hints || hint.is_known_otherwise();
-                let hint = failure.hint.as_ref().filter(usable);
-                if let Some(hint) = hint.filter(|hint| hint.wait_ms > 0) {
+                if let Some(hint) = failure.heeded_hint(rules.use_hints) {
                     return self.announced(started_at, failure, hint, now);
                 }
                 let next = rules.unannounced(failure.reason, self.level(now));

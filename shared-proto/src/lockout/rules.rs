@@ -2,7 +2,7 @@
 
 use crate::clock::Millis;
 use crate::config::{DailyReset, ModelFamily, ModelLockout, Provider, Settings};
-use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason, ResetHint};
+use crate::failure::{Blame, Cooldown, ErrorType, Failure, Reason};
 use crate::quota::preflight::Policy;
 use crate::rotation::RotationRules;
 
@@ -73,10 +73,9 @@ impl LockoutRules {
     /// The wait of `failure` that was announced and is heeded, ms. Beside a
     /// time that a rule fixes none is: it was weighed when the rule was read.
     pub(super) fn announced(&self, failure: &Failure) -> Option<u64> {
-        let usable = |hint: &&ResetHint| self.use_hints || hint.is_known_otherwise();
         let fixed = matches!(failure.cooldown, Cooldown::Fixed(_));
-        let hint = failure.hint.as_ref().filter(|_| !fixed).filter(usable);
-        hint.map(|hint| hint.wait_ms).filter(|wait| *wait > 0)
+        let hint = failure.heeded_hint(self.use_hints).filter(|_| !fixed);
+        hint.map(|hint| hint.wait_ms)
     }
 
     /// How long the `failures`-th failure in a row locks from `now`, ms.
